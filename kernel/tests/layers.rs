@@ -88,7 +88,7 @@ fn the_logic_points_down() {
         layers: &[
             "lib.rs",
             "access_list.rs core_file.rs psi/ ptrace.rs seccomp.rs vdso.rs",
-            "armed.rs bpf.rs by_name.rs carry.rs core_name.rs credentials/ disk/ elf.rs events.rs heap.rs ipc_ids.rs knob/ list.rs locks/ log_ring.rs members.rs mempolicy.rs mount_options.rs nests.rs newc.rs numbers.rs page_poison.rs path.rs \
+            "armed.rs bpf.rs by_name.rs carry.rs core_name.rs credentials/ disk/ elf.rs events.rs heap.rs ipc_ids.rs knob/ list.rs locks/ log_ring.rs members.rs mempolicy.rs mount_options.rs nests.rs newc.rs numbers.rs own.rs page_poison.rs path.rs \
              pipe/ priority_queue.rs radix.rs repeats.rs rseq.rs sched/ semaphores.rs signal_set.rs slab.rs socket/ sparse.rs stalls.rs strings.rs tty/ used_slots.rs vma.rs vmemmap/ xattrs.rs",
             "message_queue.rs",
             "errno.rs",

@@ -39,6 +39,7 @@ pub mod mount_options;
 pub mod nests;
 pub mod newc;
 pub mod numbers;
+pub mod own;
 pub mod page_poison;
 pub mod path;
 pub mod pipe;

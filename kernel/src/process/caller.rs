@@ -12,19 +12,32 @@ use logic::socket::control::Credentials;
 
 /// Returns the calling task's table of descriptors.
 pub fn files() -> Arc<FileTable> {
-    process::current().files().clone()
+    process::current().files()
 }
 
 /// Calls `call` with the calling task's table of descriptors. This takes no reference, whose count
-/// other threads would share. The task does not change to another table during `call`.
+/// other threads would share. The task does not change to another table during `call`, which cannot
+/// have the token for that.
 #[inline]
-pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R) -> R {
-    call(process::current().files())
+pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R + Send) -> R {
+    process::current().with_files(|files| call(files))
 }
 
 /// Returns the calling task's root, working directory and umask.
 pub fn context() -> Arc<Context> {
-    process::current().fs().clone()
+    process::current().fs()
+}
+
+/// Calls `call` with the calling task's root, working directory and umask. This takes no reference.
+#[inline]
+pub fn with_context<R>(call: impl FnOnce(&Context) -> R + Send) -> R {
+    process::current().with_fs(|context| call(context))
+}
+
+/// Calls `call` with the calling task's credentials. This takes no reference.
+#[inline]
+pub fn with_credentials<R>(call: impl FnOnce(&logic::credentials::Credentials) -> R + Send) -> R {
+    process::current().with_credentials(|who| call(who))
 }
 
 /// Returns the open file behind the descriptor `fd` of the calling task.
@@ -53,7 +66,7 @@ fn refused(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Errno> {
 /// Fails with `EBADF` if `fd` is unused.
 #[inline]
 pub fn place(fd: i32) -> Result<Arc<OpenFile>, Errno> {
-    process::current().files().get(fd)
+    with_files(|files| files.get(fd))
 }
 
 /// Returns the calling process's `RLIMIT_NOFILE`. All descriptors that it opens are below this
@@ -82,30 +95,26 @@ pub fn file_size_limit() -> Option<u64> {
 /// from the process sees them.
 pub fn credentials() -> Credentials {
     let current = process::current();
-    let who = current.credentials();
     Credentials {
         pid: current.process().pid(),
-        uid: who.users.real,
-        gid: who.groups.real,
+        uid: current.users().real,
+        gid: current.groups().real,
     }
 }
 
 /// Returns the number and the effective user and group of the calling process.
 pub fn acting_credentials() -> Credentials {
     let current = process::current();
-    let who = current.credentials();
     Credentials {
         pid: current.process().pid(),
-        uid: who.users.effective,
-        gid: who.groups.effective,
+        uid: current.users().effective,
+        gid: current.groups().effective,
     }
 }
 
 /// Returns the IDs of the user and of the group that own the files that the calling task creates.
 pub fn file_owner() -> [u32; 2] {
-    let current = process::current();
-    let who = current.credentials();
-    [who.users.file, who.groups.file]
+    with_credentials(|who| [who.users.file, who.groups.file])
 }
 
 /// Checks that the calling task may inspect `process`. A task may always inspect its own process.
@@ -120,8 +129,8 @@ pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     if core::ptr::eq(Arc::as_ptr(current.process()), process) {
         return Ok(());
     }
-    let (own, other) = (current.credentials(), process.credentials());
-    if own.may_look_into(&other, process.is_dumpable(), how) {
+    let other = process.credentials();
+    if with_credentials(|own| own.may_look_into(&other, process.is_dumpable(), how)) {
         Ok(())
     } else {
         Err(Errno::EPERM)
@@ -151,10 +160,10 @@ pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Er
 /// # Errors
 /// Fails with `EPERM` if the task does not have it.
 pub fn need(capability: Capabilities) -> Result<(), Errno> {
-    process::current().credentials().need(capability)
+    with_credentials(|who| who.need(capability))
 }
 
 /// Returns whether the calling task has the effective capability `capability`.
 pub fn can(capability: Capabilities) -> bool {
-    process::current().credentials().can(capability)
+    with_credentials(|who| who.can(capability))
 }

@@ -53,17 +53,19 @@ impl Key {
             return Err(Errno::EFAULT);
         }
         let task = process::current();
-        let vm = task.vm().ok_or(Errno::EFAULT)?;
-        if shared {
-            // Private memory is identified by its address even if the caller asks for a shared
-            // futex.
-            if let Some((object, offset)) = vm.futex_key(address)? {
-                // The access fails if the address is beyond the file's end.
-                atomic::load_u32(address)?;
-                return Ok(Self::Shared(object, offset));
+        task.with_vm(|vm| {
+            let vm = vm.ok_or(Errno::EFAULT)?;
+            if shared {
+                // Private memory is identified by its address even if the caller asks for a shared
+                // futex.
+                if let Some((object, offset)) = vm.futex_key(address)? {
+                    // The access fails if the address is beyond the file's end.
+                    atomic::load_u32(address)?;
+                    return Ok(Self::Shared(object, offset));
+                }
             }
-        }
-        Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
+            Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
+        })
     }
 
     /// Returns the index of the bucket that holds the waiters of this futex.

@@ -22,6 +22,7 @@ use linux_raw_sys::general as nr;
 use logic::bpf::{DATA_WORDS, Program};
 use logic::credentials::Credentials;
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use logic::seccomp::{Action, Actions, Filter, Verdict};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{UserFrame, console};
@@ -224,8 +225,8 @@ fn data_of(frame: &UserFrame) -> [u32; DATA_WORDS] {
 /// call may be made. Returns `false` if it may not; the result is then in `frame`. Does not return
 /// if the thread is killed.
 #[cold]
-pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
-    take_promise_over(task);
+pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame, token: &mut Token) -> bool {
+    take_promise_over(task, token);
     if ptrace::suspends_filters(task) {
         return true;
     }
@@ -234,7 +235,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     loop {
         let verdict = match judge(task, frame) {
             Judgment::Strict => {
-                enter_strictly(task, frame);
+                enter_strictly(task, frame, token);
                 return true;
             }
             Judgment::Filtered(verdict) => verdict,
@@ -272,11 +273,11 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
             Action::KillThread | Action::KillProcess => {
                 note(task, frame, action, Signal::SIGSYS.number(), true);
                 if action == Action::KillThread && !task.process().is_last_thread(task) {
-                    exit_thread(WaitStatus::signalled(Signal::SIGSYS));
+                    exit_thread(WaitStatus::signalled(Signal::SIGSYS), token);
                 }
                 let info = refusal(frame, verdict);
                 frame.rax = frame.orig_rax;
-                core_dump::end(task, frame, &info);
+                core_dump::end(task, frame, &info, token);
             }
         }
         note(task, frame, action, 0, verdict.logs);
@@ -285,13 +286,13 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
 }
 
 /// Checks a call of a strict thread. Kills the thread unless it is one of the four allowed calls.
-fn enter_strictly(task: TaskRef, frame: &UserFrame) {
+fn enter_strictly(task: TaskRef, frame: &UserFrame, token: &mut Token) {
     match number_of(frame) {
         nr::__NR_read | nr::__NR_write | nr::__NR_exit | nr::__NR_rt_sigreturn => {}
         _ => {
             let signal = Signal::SIGKILL;
             note(task, frame, Action::KillThread, signal.number(), true);
-            exit_thread(WaitStatus::signalled(signal));
+            exit_thread(WaitStatus::signalled(signal), token);
         }
     }
 }
@@ -302,15 +303,16 @@ fn refusal(frame: &UserFrame, verdict: Verdict) -> SigInfo {
 }
 
 /// Takes over `no_new_privileges` from another thread that passed its filters on.
-fn take_promise_over(task: TaskRef) {
+fn take_promise_over(task: TaskRef, token: &mut Token) {
     let bound = &task.confinement().bound;
     // Acquire: pairs with the Release in `install`.
     if bound.load(Ordering::Acquire) && bound.swap(false, Ordering::Acquire) {
-        let own = Credentials::clone(task.credentials());
-        task.act_as(Credentials {
+        let own = Credentials::clone(&task.credentials());
+        let bound = Credentials {
             no_new_privileges: true,
             ..own
-        });
+        };
+        task.act_as(bound, token);
     }
 }
 

@@ -51,7 +51,7 @@ const SIGNALS: u32 = 1;
 const HAS_PRIORITY: u32 = 2;
 
 fn space() -> Result<Arc<AddressSpace>, Errno> {
-    process::current().vm().cloned().ok_or(Errno::EINVAL)
+    process::current().vm().ok_or(Errno::EINVAL)
 }
 
 /// Returns the context whose number is in argument 0. Fails with `EINVAL` if there is none.

@@ -2,8 +2,8 @@
 
 use crate::fs::lookup::{self, Found, LastLink};
 use crate::fs::watch::{self, Events};
-use crate::fs::{FileKind, NodeRef, OpenFile, permission};
-use crate::process::{self, caller};
+use crate::fs::{Context, FileKind, NodeRef, OpenFile, permission};
+use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,10 +40,10 @@ pub(super) fn read_full_path(address: u64) -> Result<Vec<u8>, Errno> {
 /// Fails with `EBADF` if `fd` is not open, and with `ENOTDIR` if it is no directory.
 pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if path::is_absolute(path) {
-        return Ok(caller::context().root());
+        return Ok(caller::with_context(Context::root));
     }
     if fd == AT_FDCWD {
-        return Ok(caller::context().cwd());
+        return Ok(caller::with_context(Context::cwd));
     }
     let file = caller::place(fd)?;
     if file.node().kind() != FileKind::Directory {
@@ -61,14 +61,8 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_full_path(address)?;
     let start = start(fd, &path)?;
-    let task = process::current();
-    lookup::resolve(
-        task.credentials(),
-        &task.fs().root(),
-        &start,
-        &path,
-        last_link,
-    )
+    let root = caller::with_context(Context::root);
+    caller::with_credentials(|who| lookup::resolve(who, &root, &start, &path, last_link))
 }
 
 /// The existing file that a call refers to by a path, by a descriptor, or by both.
@@ -97,7 +91,7 @@ impl Target {
     /// Fails with `EACCES`, or with `EROFS` if the caller may not write the file and its file
     /// system is read-only.
     pub(super) fn check(&self, wanted: Wanted) -> Result<(), Errno> {
-        permission::check(process::current().credentials(), &**self.node(), wanted)
+        caller::with_credentials(|who| permission::check(who, &**self.node(), wanted))
     }
 
     /// Reports `events` to the watches of the file, and to those of the directory that it is in.
@@ -144,8 +138,7 @@ pub(super) fn target(
     flags: u32,
     last_link: LastLink,
 ) -> Result<Target, Errno> {
-    let task = process::current();
-    target_as(task.credentials(), fd, address, flags, last_link)
+    caller::with_credentials(|who| target_as(who, fd, address, flags, last_link))
 }
 
 /// Finds the same file as [`target`], but walks the path with the rights of `who`.
@@ -167,11 +160,11 @@ pub(super) fn target_as(
     };
     if path.is_empty() {
         if fd == AT_FDCWD {
-            return Ok(Target::Here(caller::context().cwd()));
+            return Ok(Target::Here(caller::with_context(Context::cwd)));
         }
         return Ok(Target::File(caller::place(fd)?));
     }
     let start = start(fd, &path)?;
-    let root = process::current().fs().root();
+    let root = caller::with_context(Context::root);
     existing(lookup::resolve(who, &root, &start, &path, last_link)?)
 }

@@ -7,33 +7,34 @@ use crate::process::task::{self, CloneRequest};
 use crate::vm::uaccess;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use machine::arch::{USER_END, UserFrame};
 
-fn make(request: &CloneRequest, frame: &mut UserFrame) -> SysResult {
-    task::clone(request, frame).map(|pid| pid as usize)
+fn make(request: &CloneRequest, frame: &mut UserFrame, token: &mut Token) -> SysResult {
+    task::clone(request, frame, token).map(|pid| pid as usize)
 }
 
 /// `fork(2)`.
-pub fn fork(_a: &Args, frame: &mut UserFrame) -> SysResult {
+pub fn fork(_a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     let request = CloneRequest {
         exit_signal: Signal::SIGCHLD.number(),
         ..Default::default()
     };
-    make(&request, frame)
+    make(&request, frame, token)
 }
 
 /// `vfork(2)`.
-pub fn vfork(_a: &Args, frame: &mut UserFrame) -> SysResult {
+pub fn vfork(_a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     let request = CloneRequest {
         flags: u64::from(raw::CLONE_VM | raw::CLONE_VFORK),
         exit_signal: Signal::SIGCHLD.number(),
         ..Default::default()
     };
-    make(&request, frame)
+    make(&request, frame, token)
 }
 
 /// `clone(2)`.
-pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
+pub fn clone(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     let request = CloneRequest {
         flags: u64::from(a.uint(0)) & !u64::from(raw::CSIGNAL),
         exit_signal: a.uint(0) & raw::CSIGNAL,
@@ -44,11 +45,11 @@ pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
         child_tid: a.addr(3),
         tls: a.addr(4),
     };
-    make(&request, frame)
+    make(&request, frame, token)
 }
 
 /// `clone3(2)`. The caller cannot choose thread numbers (`set_tid`) or a control group.
-pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
+pub fn clone3(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     /// The most numbers that `set_tid` may name, one for each level of name spaces.
     const MOST_TIDS: usize = 32;
     let size = a.size(1);
@@ -94,7 +95,7 @@ pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
     if into_cgroup {
         return Err(Errno::EBADF);
     }
-    make(&request, frame)
+    make(&request, frame, token)
 }
 
 /// Returns the end of the stack that has `size` bytes from `lowest` on; 0 if both are 0. Fails with

@@ -9,14 +9,15 @@ use alloc::vec::Vec;
 use logic::credentials::changes::Change;
 use logic::credentials::{Capabilities, Credentials, Ids};
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use zerocopy::IntoBytes;
 
 fn users() -> Ids {
-    process::current().credentials().users
+    process::current().users()
 }
 
 fn groups() -> Ids {
-    process::current().credentials().groups
+    process::current().groups()
 }
 
 /// `getuid(2)`.
@@ -39,48 +40,48 @@ pub fn getegid(_a: &Args) -> SysResult {
     Ok(groups().effective as usize)
 }
 
-fn change_users(change: Change) -> SysResult {
+fn change_users(change: Change, token: &mut Token) -> SysResult {
     let task = process::current();
     let new = task.credentials().with_users(change)?;
-    task.act_as(new);
+    task.act_as(new, token);
     Ok(0)
 }
 
-fn change_groups(change: Change) -> SysResult {
+fn change_groups(change: Change, token: &mut Token) -> SysResult {
     let task = process::current();
     let new = task.credentials().with_groups(change)?;
-    task.act_as(new);
+    task.act_as(new, token);
     Ok(0)
 }
 
 /// `setuid(2)`.
-pub fn setuid(a: &Args) -> SysResult {
-    change_users(Change::One(a.uint(0)))
+pub fn setuid(a: &Args, token: &mut Token) -> SysResult {
+    change_users(Change::One(a.uint(0)), token)
 }
 
 /// `setgid(2)`.
-pub fn setgid(a: &Args) -> SysResult {
-    change_groups(Change::One(a.uint(0)))
+pub fn setgid(a: &Args, token: &mut Token) -> SysResult {
+    change_groups(Change::One(a.uint(0)), token)
 }
 
 /// `setreuid(2)`.
-pub fn setreuid(a: &Args) -> SysResult {
-    change_users(Change::Two(a.uint(0), a.uint(1)))
+pub fn setreuid(a: &Args, token: &mut Token) -> SysResult {
+    change_users(Change::Two(a.uint(0), a.uint(1)), token)
 }
 
 /// `setregid(2)`.
-pub fn setregid(a: &Args) -> SysResult {
-    change_groups(Change::Two(a.uint(0), a.uint(1)))
+pub fn setregid(a: &Args, token: &mut Token) -> SysResult {
+    change_groups(Change::Two(a.uint(0), a.uint(1)), token)
 }
 
 /// `setresuid(2)`.
-pub fn setresuid(a: &Args) -> SysResult {
-    change_users(Change::Three([a.uint(0), a.uint(1), a.uint(2)]))
+pub fn setresuid(a: &Args, token: &mut Token) -> SysResult {
+    change_users(Change::Three([a.uint(0), a.uint(1), a.uint(2)]), token)
 }
 
 /// `setresgid(2)`.
-pub fn setresgid(a: &Args) -> SysResult {
-    change_groups(Change::Three([a.uint(0), a.uint(1), a.uint(2)]))
+pub fn setresgid(a: &Args, token: &mut Token) -> SysResult {
+    change_groups(Change::Three([a.uint(0), a.uint(1), a.uint(2)]), token)
 }
 
 fn write_three(a: &Args, ids: Ids) -> SysResult {
@@ -101,23 +102,23 @@ pub fn getresgid(a: &Args) -> SysResult {
 }
 
 /// `setfsuid(2)`. Returns the previous ID, also if the caller may not change it.
-pub fn setfsuid(a: &Args) -> SysResult {
+pub fn setfsuid(a: &Args, token: &mut Token) -> SysResult {
     let task = process::current();
-    let old = task.credentials().users.file;
+    let old = task.users().file;
     let new = task.credentials().with_file_user(a.uint(0));
     if let Some(new) = new {
-        task.act_as(new);
+        task.act_as(new, token);
     }
     Ok(old as usize)
 }
 
 /// `setfsgid(2)`. Returns the previous ID, also if the caller may not change it.
-pub fn setfsgid(a: &Args) -> SysResult {
+pub fn setfsgid(a: &Args, token: &mut Token) -> SysResult {
     let task = process::current();
-    let old = task.credentials().groups.file;
+    let old = task.groups().file;
     let new = task.credentials().with_file_group(a.uint(0));
     if let Some(new) = new {
-        task.act_as(new);
+        task.act_as(new, token);
     }
     Ok(old as usize)
 }
@@ -136,7 +137,7 @@ pub fn getgroups(a: &Args) -> SysResult {
 }
 
 /// `setgroups(2)`.
-pub fn setgroups(a: &Args) -> SysResult {
+pub fn setgroups(a: &Args, token: &mut Token) -> SysResult {
     const MAX_GROUPS: usize = 65536;
     let task = process::current();
     task.credentials().need(Capabilities::SETGID)?;
@@ -154,9 +155,9 @@ pub fn setgroups(a: &Args) -> SysResult {
     groups.sort_unstable();
     let new = Credentials {
         supplementary: Arc::from(groups),
-        ..Credentials::clone(task.credentials())
+        ..Credentials::clone(&task.credentials())
     };
-    task.act_as(new);
+    task.act_as(new, token);
     Ok(0)
 }
 
@@ -193,7 +194,7 @@ pub fn capget(a: &Args) -> SysResult {
     };
     let pid = u32::try_from(pid).map_err(|_| Errno::EINVAL)?;
     let who = match pid {
-        0 => process::current().credentials().clone(),
+        0 => process::current().credentials(),
         pid => Scheduled::find(pid).ok_or(Errno::ESRCH)?.credentials(),
     };
     if data != 0 {
@@ -210,7 +211,7 @@ pub fn capget(a: &Args) -> SysResult {
 }
 
 /// `capset(2)`.
-pub fn capset(a: &Args) -> SysResult {
+pub fn capset(a: &Args, token: &mut Token) -> SysResult {
     let (words, pid) = capability_header(a)?.ok_or(Errno::EINVAL)?;
     let own = process::current();
     let of_caller = [0, own.tid()].map(u32::cast_signed).contains(&pid);
@@ -229,6 +230,6 @@ pub fn capset(a: &Args) -> SysResult {
     let new = own
         .credentials()
         .with_capabilities(effective, permitted, inheritable)?;
-    own.act_as(new);
+    own.act_as(new, token);
     Ok(0)
 }

@@ -8,7 +8,7 @@ use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode, Renamed, same_m
 use crate::fs::permission;
 use crate::fs::viewpoint::Viewpoint;
 use crate::fs::watch::{self, Events};
-use crate::fs::{FileKind, NodeRef};
+use crate::fs::{Context, FileKind, NodeRef};
 use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::vec::Vec;
@@ -136,11 +136,10 @@ fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
 fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
-    let mask = caller::context().umask();
+    let mask = caller::with_context(Context::umask);
     let name = found.new_name(Errno::EEXIST)?;
     let directory = matches!(new, NewNode::Directory);
-    let task = process::current();
-    let who = task.credentials();
+    let who = &process::current().credentials();
     found.parent.check_writable()?;
     permission::check_change(who, &*found.parent)?;
     if matches!(new, NewNode::Character(_) | NewNode::Block(_)) {
@@ -214,14 +213,14 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
     parent.check_writable()?;
     let node = found.node.ok_or(Errno::ENOENT)?;
     if node.kind() != FileKind::Directory {
-        permission::check_remove(process::current().credentials(), &*parent, &*node)?;
+        caller::with_credentials(|who| permission::check_remove(who, &*parent, &*node))?;
         return Err(Errno::ENOTDIR);
     }
     if !same_mount(&node, &parent) {
         // The root of a mount.
         return Err(Errno::EBUSY);
     }
-    permission::check_remove(process::current().credentials(), &*parent, &*node)?;
+    caller::with_credentials(|who| permission::check_remove(who, &*parent, &*node))?;
     covers::check_free(&parent, &name, &node)?;
     // Another file may have taken the name since the lookup.
     let removed = parent.remove_directory(&name, node.id())?;
@@ -237,8 +236,10 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
 }
 
 fn remove_file(fd: i32, path: u64) -> SysResult {
-    let current = process::current();
-    lookup::with_entries(|| at::find(fd, path, LastLink::Entry)?.unlink(current.credentials()))?;
+    lookup::with_entries(|| {
+        let found = at::find(fd, path, LastLink::Entry)?;
+        caller::with_credentials(|who| found.unlink(who))
+    })?;
     Ok(0)
 }
 
@@ -322,8 +323,7 @@ fn check_rename(
     node: &NodeRef,
     how: RenameMode,
 ) -> Result<(), Errno> {
-    let task = process::current();
-    let who = task.credentials();
+    let who = &process::current().credentials();
     if who.can(Capabilities::DAC_OVERRIDE | Capabilities::FOWNER) {
         return Ok(());
     }
@@ -401,8 +401,7 @@ fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     let name = found.new_name(Errno::EEXIST)?;
-    let task = process::current();
-    let who = task.credentials();
+    let who = &process::current().credentials();
     if !same_mount(&found.parent, node) {
         return Err(Errno::EXDEV);
     }
@@ -451,8 +450,7 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     let name = found.new_name(Errno::EEXIST)?;
-    let task = process::current();
-    let who = task.credentials();
+    let who = &process::current().credentials();
     found.parent.check_writable()?;
     permission::check_change(who, &*found.parent)?;
     let beginning = permission::beginning(who, &*found.parent, 0o777, 0, false);
@@ -530,7 +528,7 @@ fn directory(path: u64) -> Result<NodeRef, Errno> {
     if node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    permission::check_search(process::current().credentials(), &*node)?;
+    caller::with_credentials(|who| permission::check_search(who, &*node))?;
     Ok(node)
 }
 
@@ -546,7 +544,7 @@ pub fn fchdir(a: &Args) -> SysResult {
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    permission::check_search(process::current().credentials(), &**file.node())?;
+    caller::with_credentials(|who| permission::check_search(who, &**file.node()))?;
     caller::context().set_cwd(file.node().clone());
     Ok(0)
 }

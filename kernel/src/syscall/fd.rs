@@ -8,7 +8,7 @@ use crate::fs::pipe::PipeEnd;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::tmpfs::TmpNode;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
-use crate::process::{self, caller};
+use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
@@ -19,6 +19,7 @@ use linux_raw_sys::general::{
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 
 /// `CLOSE_RANGE_UNSHARE`: give the task a separate table of descriptors first.
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -71,14 +72,14 @@ pub fn close(a: &Args) -> SysResult {
 }
 
 /// `close_range(2)`.
-pub fn close_range(a: &Args) -> SysResult {
+pub fn close_range(a: &Args, token: &mut Token) -> SysResult {
     let (first, last, flags) = (a.uint(0), a.uint(1), a.uint(2));
     if first > last || flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 {
         return Err(Errno::EINVAL);
     }
     let highest = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        super::process::unshare_files()?;
+        super::process::unshare_files(token)?;
     }
     let files = caller::files();
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
@@ -126,7 +127,7 @@ pub fn fcntl(a: &Args) -> SysResult {
         F_SETFL => {
             let new = OpenFlags::from_user(a.0[2]) - file.flags();
             if new.contains(OpenFlags::NO_ATIME)
-                && !process::current().credentials().owns(&file.node().owned())
+                && !caller::with_credentials(|who| who.owns(&file.node().owned()))
             {
                 return Err(Errno::EPERM);
             }

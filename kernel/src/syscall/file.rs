@@ -52,7 +52,7 @@ pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource
 /// set-id bits unless the caller has `CAP_FSETID`. Does nothing for other files.
 #[inline(never)]
 pub(super) fn forget_set_ids(file: &OpenFile) {
-    lookup::forget_set_ids(process::current().credentials(), &**file.node());
+    caller::with_credentials(|who| lookup::forget_set_ids(who, &**file.node()));
 }
 
 /// The direction of a transfer.
@@ -267,14 +267,9 @@ fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     // Checked before the file is created: a call that fails must not leave a file behind.
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = at::start(fd, &path)?;
-    let file = lookup::open_at(
-        &caller::context(),
-        process::current().credentials(),
-        start,
-        &path,
-        flags,
-        mode,
-    )?;
+    let context = caller::context();
+    let file =
+        caller::with_credentials(|who| lookup::open_at(&context, who, start, &path, flags, mode))?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
@@ -352,15 +347,11 @@ pub fn openat2(a: &Args) -> SysResult {
     } else {
         at::start(a.int(0), &path)?
     };
-    let file = lookup::open_by(
-        &caller::context(),
-        process::current().credentials(),
-        start,
-        &path,
-        flags.completed(),
-        mode,
-        Some(&rules),
-    )?;
+    let context = caller::context();
+    let flags = flags.completed();
+    let file = caller::with_credentials(|who| {
+        lookup::open_by(&context, who, start, &path, flags, mode, Some(&rules))
+    })?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
@@ -541,13 +532,12 @@ pub fn truncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
     let found = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?;
     let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
-    let task = process::current();
     if node.kind() == FileKind::Regular {
-        permission::check(task.credentials(), &**node, Wanted::WRITE)?;
+        caller::with_credentials(|who| permission::check(who, &**node, Wanted::WRITE))?;
         check_size_limit(node, size)?;
     }
     node.set_size(size)?;
-    lookup::forget_set_ids(task.credentials(), &**node);
+    caller::with_credentials(|who| lookup::forget_set_ids(who, &**node));
     found.tell(Events::MODIFY);
     Ok(0)
 }
@@ -561,7 +551,7 @@ pub fn ftruncate(a: &Args) -> SysResult {
     }
     check_size_limit(file.node(), size)?;
     file.node().set_size(size)?;
-    lookup::forget_set_ids(process::current().credentials(), &**file.node());
+    caller::with_credentials(|who| lookup::forget_set_ids(who, &**file.node()));
     file.tell(Events::MODIFY);
     Ok(0)
 }

@@ -2,10 +2,10 @@
 
 use super::Args;
 use super::at;
-use crate::fs::OpenFlags;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{NodeRef, mount_number};
-use crate::process::{self, caller};
+use crate::fs::{Context, OpenFlags};
+use crate::process::caller;
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
 use logic::credentials::Capabilities;
@@ -64,7 +64,7 @@ pub fn name_to_handle_at(a: &Args) -> SysResult {
 /// stands for its file system. Fails with `EBADF` if the descriptor is unused.
 fn place(fd: i32) -> Result<NodeRef, Errno> {
     if fd == AT_FDCWD {
-        return Ok(caller::context().cwd());
+        return Ok(caller::with_context(Context::cwd));
     }
     Ok(caller::file(fd)?.node().clone())
 }
@@ -87,6 +87,6 @@ pub fn open_by_handle_at(a: &Args) -> SysResult {
     let is_ours = length == BYTES && kind == TYPE.cast_unsigned() && bytes.starts_with(&[0; 4]);
     let number = number.filter(|_| is_ours).ok_or(Errno::ESTALE)?;
     let node = place.by_handle(number)?;
-    let file = lookup::open_node(process::current().credentials(), node, flags)?;
+    let file = caller::with_credentials(|who| lookup::open_node(who, node, flags))?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }

@@ -6,7 +6,6 @@ use crate::fs::lookup::LastLink;
 use crate::fs::permission;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, OpenFlags, anonymous};
-use crate::process;
 use crate::process::caller;
 use crate::procfs;
 use alloc::sync::Arc;
@@ -55,7 +54,7 @@ pub fn inotify_add_watch(a: &Args) -> SysResult {
     if asked.contains(Events::ONLY_DIRECTORY) && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    permission::check(process::current().credentials(), &*node, Wanted::READ)?;
+    caller::with_credentials(|who| permission::check(who, &*node, Wanted::READ))?;
     if procfs::is_of_process(node.id()) {
         // The inode number would mean another process once this one is gone.
         return Err(Errno::EOPNOTSUPP);

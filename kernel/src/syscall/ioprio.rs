@@ -85,11 +85,12 @@ pub fn ioprio_set(a: &Args) -> SysResult {
         }
         let changed = thread.change(|scheduling| {
             let subject = thread.credentials();
-            let users = own.credentials().users;
+            let users = own.users();
             let uid = subject.users.real;
             let of_user = uid == users.effective || uid == users.real;
             let privileged = caller::can(Capabilities::SYS_NICE);
-            let lacks_none = own.credentials().permitted.contains(subject.permitted);
+            let lacks_none =
+                caller::with_credentials(|own| own.permitted.contains(subject.permitted));
             if !(privileged || of_user && lacks_none) {
                 return Err(Errno::EPERM);
             }

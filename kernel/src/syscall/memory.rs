@@ -23,7 +23,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Returns the address space of the calling process. Fails with `EFAULT` if there is none.
 fn space() -> Result<Arc<AddressSpace>, Errno> {
-    process::current().vm().cloned().ok_or(Errno::EFAULT)
+    process::current().vm().ok_or(Errno::EFAULT)
 }
 
 /// Returns the rights of `PROT_*`. Other bits are ignored, as on Linux for x86.
@@ -304,7 +304,7 @@ pub fn madvise(a: &Args) -> SysResult {
 /// `CAP_IPC_LOCK`.
 fn lock_limit() -> u64 {
     let current = process::current();
-    if current.credentials().can(Capabilities::IPC_LOCK) {
+    if caller::can(Capabilities::IPC_LOCK) {
         return limits::INFINITY;
     }
     current.process().limit(limits::index::MEMLOCK)

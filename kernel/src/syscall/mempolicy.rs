@@ -149,7 +149,7 @@ pub fn mbind(a: &Args) -> SysResult {
         caller::need(Capabilities::SYS_NICE)?;
     }
     let policy = Policy::new(a.uint(2), nodes)?;
-    let space = process::current().vm().cloned().ok_or(Errno::EFAULT)?;
+    let space = process::current().vm().ok_or(Errno::EFAULT)?;
     space.set_policy(a.addr(0), a.0[1], policy)?;
     Ok(0)
 }
@@ -161,7 +161,7 @@ pub fn set_mempolicy_home_node(a: &Args) -> SysResult {
     if !start.is_multiple_of(PAGE_SIZE as u64) || flags != 0 || node != 0 {
         return Err(Errno::EINVAL);
     }
-    let space = process::current().vm().cloned().ok_or(Errno::EFAULT)?;
+    let space = process::current().vm().ok_or(Errno::EFAULT)?;
     space.check_home_node(start, bytes)?;
     Ok(0)
 }
@@ -170,7 +170,7 @@ pub fn set_mempolicy_home_node(a: &Args) -> SysResult {
 /// the caller may not inspect the process, with `EINVAL` if it has ended, and with `ESRCH`.
 fn space_of(number: u32) -> Result<Arc<AddressSpace>, Errno> {
     if number == 0 {
-        return process::current().vm().cloned().ok_or(Errno::EINVAL);
+        return process::current().vm().ok_or(Errno::EINVAL);
     }
     let process = of_number(number)?;
     caller::space_of(&process, LooksAs::Real).map_err(|error| match error {

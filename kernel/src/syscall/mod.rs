@@ -2,8 +2,12 @@
 //!
 //! A handler takes [`Args`] and returns a [`SysResult`]. It checks the values that come from the
 //! program where it uses them. Handlers that change the user registers take the frame too.
+//! Those that replace the task's own values take its [`Token`].
 
-#![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
+#![expect(
+    unsafe_code,
+    reason = "the machine's assembly calls it by name, and it makes the task's token"
+)]
 
 pub mod adjtime;
 pub mod aio;
@@ -65,6 +69,7 @@ pub mod xattr;
 pub(crate) use crate::process::args::{Args, value};
 use crate::process::{TaskRef, ptrace, seccomp as filters};
 use logic::errno::{Errno, to_register};
+use logic::own::Token;
 use machine::arch::clock::Ticks;
 use machine::arch::{BootInfo, UserFrame};
 use machine::sched::work;
@@ -74,7 +79,10 @@ use machine::sched::work;
 #[unsafe(export_name = "ebb_syscall")]
 pub extern "C" fn entry(frame: &mut UserFrame) {
     let task = crate::process::current();
-    if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame) {
+    // SAFETY: the task has just entered the kernel. The token ends with this function, before the
+    // task's work on its way back.
+    let mut token = unsafe { Token::new() };
+    if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame, &mut token) {
         return;
     }
     let args = Args::of(frame);
@@ -85,7 +93,7 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
     let number = frame.orig_rax as u32;
     task.account().enter_call(Ticks::now());
     trace::call(number, &args);
-    let result = table::dispatch(number, &args, frame);
+    let result = table::dispatch(number, &args, frame, &mut token);
     trace::result(number, result);
     let result = match result {
         Err(error) => Err(failed(number, error)),
@@ -101,13 +109,13 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
 /// Does the work before a call that a tracer or a filter inspects, the tracer first. Returns
 /// `false` if the call is not made. Its result is then in `frame`.
 #[cold]
-fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
+fn may_begin(task: TaskRef, frame: &mut UserFrame, token: &mut Token) -> bool {
     frame.rax = Errno::ENOSYS.to_return();
     if task.work() & work::TRACED_CALLS != 0 && !ptrace::enter_call(task, frame) {
         return false;
     }
     // Filters inspect the call even if the tracer has cancelled it.
-    if task.work() & work::CONFINED != 0 && !filters::enter_call(task, frame) {
+    if task.work() & work::CONFINED != 0 && !filters::enter_call(task, frame, token) {
         return false;
     }
     frame.is_syscall()

@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::record::MqAttr;
-use crate::fs::{OpenFlags, permission};
+use crate::fs::{Context, OpenFlags, permission};
 use crate::process;
 use crate::process::caller;
 use crate::process::ipc::Body;
@@ -42,7 +42,7 @@ pub fn mq_open(a: &Args) -> SysResult {
     };
     let making = flags.contains(OpenFlags::CREATE).then(|| Making {
         exclusive: flags.contains(OpenFlags::EXCLUSIVE),
-        permissions: a.uint(2) & !caller::context().umask(),
+        permissions: a.uint(2) & !caller::with_context(Context::umask),
         size,
         any_size: attributes.is_none() || caller::can(Capabilities::SYS_RESOURCE),
         any_number: caller::can(Capabilities::SYS_RESOURCE),
@@ -59,7 +59,7 @@ pub fn mq_open(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     if !is_new {
-        permission::check(process::current().credentials(), &*queue, wanted)?;
+        caller::with_credentials(|who| permission::check(who, &*queue, wanted))?;
     }
     let kept = access | flags & OpenFlags::NONBLOCK;
     // As on Linux it closes on exec with any flags.

@@ -23,8 +23,7 @@ pub(super) const SIOCGPGRP: u32 = 0x8904;
 
 /// Returns the real and the effective user of the caller.
 pub(super) fn users() -> [u32; 2] {
-    let own = process::current();
-    let users = &own.credentials().users;
+    let users = process::current().users();
     [users.real, users.effective]
 }
 

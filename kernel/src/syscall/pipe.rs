@@ -3,7 +3,7 @@
 use super::Args;
 use crate::fs::pipe::quota::Maker;
 use crate::fs::{OpenFile, OpenFlags, pipe as pipes};
-use crate::process::{self, caller};
+use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use logic::credentials::Capabilities;
@@ -40,15 +40,13 @@ pub(super) fn install_pair(
 /// Returns the user for whom the calling task creates pipes, and whether the limits of pipes apply
 /// to the task.
 pub(super) fn maker() -> Maker {
-    let current = process::current();
-    let who = current.credentials();
-    Maker {
+    caller::with_credentials(|who| Maker {
         user: who.users.real,
         size_limited: !who.can(Capabilities::SYS_RESOURCE),
         pages_limited: !who
             .effective
             .meets(Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN),
-    }
+    })
 }
 
 fn make_pipe(address: u64, flags: u32) -> SysResult {

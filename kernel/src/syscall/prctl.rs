@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::prctl as raw_prctl;
 use logic::credentials::{Capabilities, Credentials, SecureBits};
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use machine::arch::{USER_END, cpu};
 use machine::sched::work;
 
@@ -22,7 +23,7 @@ pub(super) const ARCH_GET_FS: u32 = 0x1003;
 pub(super) const ARCH_GET_GS: u32 = 0x1004;
 
 /// `prctl(2)`, with the options that programs use. Other options fail with `EINVAL`.
-pub fn prctl(a: &Args) -> SysResult {
+pub fn prctl(a: &Args, token: &mut Token) -> SysResult {
     let current = process::current();
     let process = current.process();
     let write_int = |value: u32| UserPtr::<u32>::new(a.addr(1)).write(&value).map(|()| 0);
@@ -78,11 +79,12 @@ pub fn prctl(a: &Args) -> SysResult {
             if a.addr(1) != 1 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
                 return Err(Errno::EINVAL);
             }
-            let own = Credentials::clone(current.credentials());
-            current.act_as(Credentials {
+            let own = Credentials::clone(&current.credentials());
+            let bound = Credentials {
                 no_new_privileges: true,
                 ..own
-            });
+            };
+            current.act_as(bound, token);
             Ok(0)
         }
         raw_prctl::PR_GET_NO_NEW_PRIVS => {
@@ -118,7 +120,7 @@ pub fn prctl(a: &Args) -> SysResult {
                 return Err(Errno::EINVAL);
             }
             let new = current.credentials().with_kept_capabilities(a.addr(1) == 1);
-            current.act_as(new?);
+            current.act_as(new?, token);
             Ok(0)
         }
         raw_prctl::PR_GET_KEEPCAPS => {
@@ -127,7 +129,7 @@ pub fn prctl(a: &Args) -> SysResult {
         }
         raw_prctl::PR_SET_SECUREBITS => {
             let new = current.credentials().with_secure_bits(a.addr(1));
-            current.act_as(new?);
+            current.act_as(new?, token);
             Ok(0)
         }
         raw_prctl::PR_GET_SECUREBITS => Ok(current.credentials().secure_bits.bits() as usize),
@@ -158,16 +160,17 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(current.credentials().bounding.contains(asked).into())
         }
         raw_prctl::PR_CAPBSET_DROP => {
-            let own = Credentials::clone(current.credentials());
+            let own = Credentials::clone(&current.credentials());
             own.need(Capabilities::SETPCAP)?;
             let dropped = Capabilities::numbered(a.addr(1)).ok_or(Errno::EINVAL)?;
-            current.act_as(Credentials {
+            let less = Credentials {
                 bounding: own.bounding.without(dropped),
                 ..own
-            });
+            };
+            current.act_as(less, token);
             Ok(0)
         }
-        raw_prctl::PR_CAP_AMBIENT => ambient(a),
+        raw_prctl::PR_CAP_AMBIENT => ambient(a, token),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -209,9 +212,9 @@ fn set_speculation(a: &Args) -> SysResult {
 /// `PR_CAP_AMBIENT`: reads or changes the capabilities that a thread keeps when it executes a
 /// program. Returns 0 or, for `PR_CAP_AMBIENT_IS_SET`, whether the set has the capability. Fails
 /// with `EINVAL` for bad arguments, and with `EPERM` if a capability may not be added.
-fn ambient(a: &Args) -> SysResult {
+fn ambient(a: &Args, token: &mut Token) -> SysResult {
     let current = process::current();
-    let own = Credentials::clone(current.credentials());
+    let own = Credentials::clone(&current.credentials());
     let rest = [a.addr(3), a.addr(4)];
     let ambient = match a.uint(1) {
         raw_prctl::PR_CAP_AMBIENT_CLEAR_ALL if a.addr(2) == 0 && rest == [0; 2] => {
@@ -230,7 +233,7 @@ fn ambient(a: &Args) -> SysResult {
             }
         }
     };
-    current.act_as(Credentials { ambient, ..own });
+    current.act_as(Credentials { ambient, ..own }, token);
     Ok(0)
 }
 

@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use machine::arch::UserFrame;
 
 /// `waitid`: the child that a pidfd is about.
@@ -23,12 +24,12 @@ const P_PIDFD: u32 = 3;
 const MAX_PATH: usize = 4096;
 
 /// `execve(2)`.
-pub fn execve(a: &Args, frame: &mut UserFrame) -> SysResult {
-    execute(None, a.addr(0), a.addr(1), a.addr(2), 0, frame)
+pub fn execve(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
+    execute(None, a.addr(0), a.addr(1), a.addr(2), 0, frame, token)
 }
 
 /// `execveat(2)`.
-pub fn execveat(a: &Args, frame: &mut UserFrame) -> SysResult {
+pub fn execveat(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     execute(
         Some(a.int(0)),
         a.addr(1),
@@ -36,6 +37,7 @@ pub fn execveat(a: &Args, frame: &mut UserFrame) -> SysResult {
         a.addr(3),
         a.uint(4),
         frame,
+        token,
     )
 }
 
@@ -46,6 +48,7 @@ fn execute(
     env: u64,
     flags: u32,
     frame: &mut UserFrame,
+    token: &mut Token,
 ) -> SysResult {
     if flags & !(raw::AT_EMPTY_PATH | raw::AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
@@ -56,7 +59,7 @@ fn execute(
     let (context, who) = (current.fs(), current.credentials());
     let file = match directory {
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
-            task::open_executable_again(who, &*current.files().get(fd)?)?
+            task::open_executable_again(&who, &*current.files().get(fd)?)?
         }
         // The path names the working directory, which cannot be executed.
         _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
@@ -68,7 +71,7 @@ fn execute(
             };
             let mut open = OpenFlags::empty();
             open.set(OpenFlags::NO_FOLLOW, flags & raw::AT_SYMLINK_NOFOLLOW != 0);
-            task::open_executable(context, who, start, &path, open)?
+            task::open_executable(&context, &who, start, &path, open)?
         }
     };
     let strings = match directory {
@@ -87,7 +90,7 @@ fn execute(
             path: beneath_descriptor(fd, &path)?,
         },
     };
-    task::execve(file, &strings, frame)
+    task::execve(file, &strings, frame, token)
 }
 
 /// Returns the name of a program that was found from the descriptor `fd`: as on Linux, a path in
@@ -105,13 +108,13 @@ fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// `exit(2)`. Ends the calling thread and does not return.
-pub fn exit(a: &Args) -> SysResult {
-    task::exit_thread(WaitStatus::exited(a.int(0)))
+pub fn exit(a: &Args, token: &mut Token) -> SysResult {
+    task::exit_thread(WaitStatus::exited(a.int(0)), token)
 }
 
 /// `exit_group(2)`. Ends all threads of the process and does not return.
-pub fn exit_group(a: &Args) -> SysResult {
-    task::exit_group(WaitStatus::exited(a.int(0)))
+pub fn exit_group(a: &Args, token: &mut Token) -> SysResult {
+    task::exit_group(WaitStatus::exited(a.int(0)), token)
 }
 
 /// Returns `usage` as the words of a `struct rusage`.
@@ -392,7 +395,7 @@ pub fn set_tid_address(a: &Args) -> SysResult {
 }
 
 /// `unshare(2)`. There are no namespaces to create, so flags for them give `EPERM`.
-pub fn unshare(a: &Args) -> SysResult {
+pub fn unshare(a: &Args, token: &mut Token) -> SysResult {
     /// The resources that the threads of a process always share.
     const OF_PROCESS: u32 = raw::CLONE_THREAD | raw::CLONE_SIGHAND | raw::CLONE_VM;
     const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM | OF_PROCESS;
@@ -414,14 +417,14 @@ pub fn unshare(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     if a.uint(0) & raw::CLONE_FILES != 0 {
-        unshare_files()?;
+        unshare_files(token)?;
     }
     if a.uint(0) & raw::CLONE_SYSVSEM != 0 {
-        current.leave_undo_list();
+        current.leave_undo_list(token);
     }
     if a.uint(0) & raw::CLONE_FS != 0 {
         let context = current.fs().fork_copy();
-        current.replace_fs(context);
+        current.change_fs(context, token);
     }
     Ok(0)
 }
@@ -431,11 +434,11 @@ pub fn unshare(a: &Args) -> SysResult {
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
-pub(super) fn unshare_files() -> Result<(), Errno> {
+pub(super) fn unshare_files(token: &mut Token) -> Result<(), Errno> {
     let current = process::current();
-    if current.files().is_shared() {
-        let files = current.files().fork_copy()?;
-        current.replace_files(files);
+    let files = current.files();
+    if files.is_shared() {
+        current.change_files(files.fork_copy()?, token);
     }
     Ok(())
 }

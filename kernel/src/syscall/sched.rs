@@ -1,8 +1,8 @@
 //! Scheduling.
 
 use super::Args;
-use crate::process;
 use crate::process::task::{Process, Scheduled, limits, table};
+use crate::process::{self, caller};
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
@@ -86,10 +86,7 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
 /// # Errors
 /// Fails with `EPERM` if `to` belongs to another user, or has capabilities that the caller lacks.
 pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
-    if process::current()
-        .credentials()
-        .may_schedule(&to.credentials())
-    {
+    if caller::with_credentials(|own| own.may_schedule(&to.credentials())) {
         Ok(())
     } else {
         Err(Errno::EPERM)
@@ -186,8 +183,7 @@ pub fn getpriority(a: &Args) -> SysResult {
 /// `setpriority(2)`.
 pub fn setpriority(a: &Args) -> SysResult {
     let nice = a.int(2).clamp(-20, 19);
-    let own = process::current();
-    let credentials = own.credentials();
+    let credentials = process::current().credentials();
     let mut result = Ok(0);
     for_each_of(&Subjects::of(a.int(0), a.int(1))?, |thread| {
         let changed = thread.change(|scheduling| {

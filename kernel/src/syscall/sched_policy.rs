@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::sched::{may_schedule, niceness, scheduled_or_current};
-use crate::process;
+use crate::process::caller;
 use crate::process::task::{Scheduled, Scheduling, limits};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::UserPtr;
@@ -82,7 +82,7 @@ impl Wanted {
         let granted = granted
             && (!wakes || may_be_nice(has.nice))
             && (!has.resets_on_fork || self.resets_on_fork);
-        if !granted && !process::current().credentials().can(Capabilities::SYS_NICE) {
+        if !granted && !caller::can(Capabilities::SYS_NICE) {
             return Err(Errno::EPERM);
         }
         may_schedule(to)

@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use logic::semaphores::{MAX_VALUE, Operation};
 use machine::arch::clock::{self, Nanos};
 use zerocopy::{FromZeros, IntoBytes};
@@ -42,7 +43,7 @@ fn read_operations(address: u64, count: usize) -> Result<Box<[Operation]>, Errno
     Ok(operations.into_boxed_slice())
 }
 
-fn operate(a: &Args, timeout: Option<Nanos>) -> SysResult {
+fn operate(a: &Args, timeout: Option<Nanos>, token: &mut Token) -> SysResult {
     let count = u64::from(a.uint(2));
     if count > LIMITS.operations.load(Ordering::Relaxed) {
         return Err(Errno::E2BIG);
@@ -52,25 +53,25 @@ fn operate(a: &Args, timeout: Option<Nanos>) -> SysResult {
     }
     let operations = read_operations(a.addr(1), value(count))?;
     let deadline = timeout.map(|timeout| clock::now().saturating_add(timeout));
-    sem::operate(a.int(0), operations, deadline)?;
+    sem::operate(a.int(0), operations, deadline, token)?;
     Ok(0)
 }
 
 /// `semop(2)`.
-pub fn semop(a: &Args) -> SysResult {
-    operate(a, None)
+pub fn semop(a: &Args, token: &mut Token) -> SysResult {
+    operate(a, None, token)
 }
 
 /// `semtimedop(2)`.
-pub fn semtimedop(a: &Args) -> SysResult {
+pub fn semtimedop(a: &Args, token: &mut Token) -> SysResult {
     if a.addr(3) == 0 {
-        return operate(a, None);
+        return operate(a, None, token);
     }
     let timeout = UserPtr::<Timespec>::new(a.addr(3)).read()?;
     // As on Linux, an invalid timeout is reported only after the operations were read.
     let count = u64::from(a.uint(2));
     match timeout.to_nanos() {
-        Ok(timeout) => operate(a, Some(timeout)),
+        Ok(timeout) => operate(a, Some(timeout), token),
         Err(_) if count > LIMITS.operations.load(Ordering::Relaxed) => Err(Errno::E2BIG),
         Err(error) => {
             read_operations(a.addr(1), value(count))?;

@@ -18,9 +18,8 @@ pub fn shmget(a: &Args) -> SysResult {
 
 /// `shmat(2)`.
 pub fn shmat(a: &Args) -> SysResult {
-    let current = process::current();
-    let space = current.vm().ok_or(Errno::EFAULT)?;
-    Ok(value(shm::attach(space, a.int(0), a.addr(1), a.uint(2))?))
+    let space = process::current().vm().ok_or(Errno::EFAULT)?;
+    Ok(value(shm::attach(&space, a.int(0), a.addr(1), a.uint(2))?))
 }
 
 /// `shmdt(2)`.

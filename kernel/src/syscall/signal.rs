@@ -241,7 +241,7 @@ pub(super) fn may_send(process: &Process, signal: Option<Signal>) -> Result<(), 
     let goes_on =
         || signal == Some(Signal::SIGCONT) && process.session() == own.process().session();
     if own.process().pid() == process.pid()
-        || own.credentials().may_signal(&process.credentials())
+        || own.with_credentials(|own| own.may_signal(&process.credentials()))
         || goes_on()
     {
         Ok(())

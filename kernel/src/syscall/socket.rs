@@ -93,8 +93,7 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
 fn ping_socket(family: Family) -> Result<Arc<Socket>, Errno> {
     let [first, last] = &PING_GROUPS;
     let groups = first.load(Ordering::Relaxed)..=last.load(Ordering::Relaxed);
-    let task = process::current();
-    let who = task.credentials();
+    let who = process::current().credentials();
     let own = who.groups.effective;
     let mut all = who.supplementary.iter().chain([&own]);
     if !all.any(|group| groups.contains(group)) {
@@ -227,10 +226,9 @@ pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(
 pub fn bind(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, _| {
         let address = read_address(a.addr(1), a.int(2))?;
-        let task = process::current();
         let caller = Caller {
             context: &caller::context(),
-            who: task.credentials(),
+            who: &process::current().credentials(),
         };
         socket.bind(&address, caller)?;
         Ok(0)
@@ -241,10 +239,9 @@ pub fn bind(a: &Args) -> SysResult {
 pub fn connect(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, file| {
         let address = read_address(a.addr(1), a.int(2))?;
-        let task = process::current();
         let caller = Caller {
             context: &caller::context(),
-            who: task.credentials(),
+            who: &process::current().credentials(),
         };
         socket.connect(&address, caller, file.flags().nonblocking())?;
         Ok(0)

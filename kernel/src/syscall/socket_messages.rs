@@ -87,40 +87,41 @@ fn send(
         }
     }
     let context = caller::context();
-    let task = process::current();
-    let from = Caller {
-        context: &context,
-        who: task.credentials(),
-    };
-    let exempting = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
-    let files_limit = if task.credentials().effective.meets(exempting) {
-        // Linux has no limit here. This one bounds the kernel's memory for the list.
-        MAX_DESCRIPTORS
-    } else {
-        caller::descriptor_limit()
-    };
-    let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
-    if tcp && flags & MSG_FASTOPEN != 0 {
-        // As on Linux with a server that does not support fast connections, it connects first.
-        connect_first(socket, beside, from, flags & MSG_DONTWAIT != 0)?;
-    }
-    let out = Outgoing {
-        to: beside.to.as_deref().map(|bytes| (bytes, from)),
-        control: &beside.control,
-        files,
-        files_user: task.credentials().users.real,
-        files_limit,
-        credentials: beside.passed.credentials,
-        nonblocking,
-        urgent,
-        more: flags & MSG_MORE != 0,
-        may_mark: !beside.control.is_empty() && may_mark(),
-    };
-    let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
-    if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
-        return Err(Errno::EPIPE);
-    }
-    result
+    caller::with_credentials(|who| {
+        let from = Caller {
+            context: &context,
+            who,
+        };
+        let exempting = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
+        let files_limit = if who.effective.meets(exempting) {
+            // Linux has no limit here. This one bounds the kernel's memory for the list.
+            MAX_DESCRIPTORS
+        } else {
+            caller::descriptor_limit()
+        };
+        let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
+        if tcp && flags & MSG_FASTOPEN != 0 {
+            // As on Linux with a server that does not support fast connections, it connects first.
+            connect_first(socket, beside, from, flags & MSG_DONTWAIT != 0)?;
+        }
+        let out = Outgoing {
+            to: beside.to.as_deref().map(|bytes| (bytes, from)),
+            control: &beside.control,
+            files,
+            files_user: who.users.real,
+            files_limit,
+            credentials: beside.passed.credentials,
+            nonblocking,
+            urgent,
+            more: flags & MSG_MORE != 0,
+            may_mark: !beside.control.is_empty() && may_mark(),
+        };
+        let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
+        if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
+            return Err(Errno::EPIPE);
+        }
+        result
+    })
 }
 
 /// Connects a TCP socket to the address of the message that it sends (`MSG_FASTOPEN`).

@@ -147,8 +147,7 @@ fn check_access(who: &Credentials, node: &NodeRef, mode: u32) -> SysResult {
 }
 
 fn access_path(fd: i32, path: u64, mode: u32, flags: u32) -> SysResult {
-    let task = process::current();
-    let own = task.credentials();
+    let own = &process::current().credentials();
     let ids = [own.users, own.groups];
     let plain = ids.iter().all(|ids| ids.file == ids.real)
         && own.effective == own.permitted
@@ -187,7 +186,7 @@ fn change_mode(target: &Target, mode: u32) -> SysResult {
     if node.kind() == FileKind::Symlink {
         return Err(Errno::EOPNOTSUPP);
     }
-    let who = process::current().credentials().clone();
+    let who = process::current().credentials();
     change_by(&**node, |owned| {
         Ok(AttributeChange {
             permissions: Some(who.new_permissions(owned, mode & 0o7777)?),
@@ -233,8 +232,7 @@ fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
     let node = target.node();
     node.check_writable()?;
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
-    let task = process::current();
-    let who = task.credentials();
+    let who = process::current().credentials();
     change_by(&**node, |owned| {
         // A change of owner clears set-id bits.
         let left = who.new_owner(owned, chosen(uid), chosen(gid))?;
@@ -299,8 +297,7 @@ fn set_times(target: &Target, asked: Asked) -> SysResult {
         return Ok(0);
     }
     target.node().check_writable()?;
-    let task = process::current();
-    if !task.credentials().owns(&target.node().owned()) {
+    if !caller::with_credentials(|who| who.owns(&target.node().owned())) {
         if !asked.touches {
             return Err(Errno::EPERM);
         }

@@ -144,8 +144,7 @@ fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult
     // A plain access list says no more than the permission bits, and is not stored.
     let kept = list.is_some_and(|list| default || !list.is_plain());
     let value = value.filter(|_| kept);
-    let task = process::current();
-    let who = task.credentials();
+    let who = process::current().credentials();
     // Ends: another round follows only if another task has changed the owner or the bits in
     // between.
     loop {

@@ -13,7 +13,7 @@ pub mod shm;
 mod sleeper;
 
 use crate::fs::Timestamp;
-use crate::process;
+use crate::process::{self, caller};
 use alloc::vec::Vec;
 use budget::Charge;
 use logic::credentials::others::IpcOwned;
@@ -55,8 +55,7 @@ impl Owner {
     /// call.
     fn new(key: i32, flags: u32) -> Self {
         let task = process::current();
-        let credentials = task.credentials();
-        let owner = [credentials.users.effective, credentials.groups.effective];
+        let owner = [task.users().effective, task.groups().effective];
         Self {
             key,
             owner,
@@ -80,9 +79,7 @@ impl Owner {
     /// # Errors
     /// Fails with `EACCES` if the task lacks one of these rights.
     pub fn check(&self, wanted: u32) -> Result<(), Errno> {
-        process::current()
-            .credentials()
-            .may_use_ipc(&self.owned(), wanted)
+        caller::with_credentials(|who| who.may_use_ipc(&self.owned(), wanted))
     }
 
     /// Checks that the calling task has the rights that the flags of a `get` call request. Fails
@@ -97,9 +94,7 @@ impl Owner {
     /// # Errors
     /// Fails with `EPERM` if the task may not.
     pub fn check_change(&self) -> Result<(), Errno> {
-        process::current()
-            .credentials()
-            .may_change_ipc(&self.owned())
+        caller::with_credentials(|who| who.may_change_ipc(&self.owned()))
     }
 
     /// `IPC_SET`: changes the owner and the permissions. Fails with `EINVAL` if an ID is -1.

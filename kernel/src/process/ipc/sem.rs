@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::ipc_ids::IpcIds;
+use logic::own::Token;
 use logic::semaphores::{Attempt, Caller, MAX_VALUE, Operation, Set};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
@@ -204,9 +205,10 @@ pub fn operate(
     id: i32,
     operations: Box<[Operation]>,
     deadline: Option<Nanos>,
+    token: &mut Token,
 ) -> Result<(), Errno> {
     let undo = operations.iter().any(|one| one.undo);
-    let undo = undo.then(|| process::current().undo_list().id);
+    let undo = undo.then(|| process::current().undo_list(token).id);
     let caller = Caller { pid: pid(), undo };
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();

@@ -148,7 +148,7 @@ pub(crate) fn trace_me() -> Result<(), Errno> {
     }
     let tracer = parent_thread(task.process()).ok_or(Errno::EPERM)?;
     reserve(&tracer)?;
-    let credentials = task.credentials().clone();
+    let credentials = task.credentials();
     let state = State::new(tracer.clone(), credentials, false, Options::empty());
     let state = Box::new(state);
     link(&tracer, &task.to_arc(), state);
@@ -178,10 +178,10 @@ impl Drop for Gain {
 pub(crate) fn credentials_for_program(task: TaskRef) -> (Credentials, bool, Option<Gain>) {
     let compute = || {
         let tracer = tracer_credentials(&task);
-        task.credentials().for_program(tracer.as_deref())
+        task.with_credentials(|own| own.for_program(tracer.as_deref()))
     };
     let (new, secure) = compute();
-    if !new.hides_from(task.credentials()) {
+    if !task.with_credentials(|old| new.hides_from(old)) {
         return (new, secure, None);
     }
     // An attach holds this lock from its check until the thread is traced.
@@ -214,7 +214,7 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     }
     reserve(&tracer)?;
     let options = seized.unwrap_or_default();
-    let credentials = process::current().credentials().clone();
+    let credentials = process::current().credentials();
     let state = State::new(tracer.clone(), credentials, seized.is_some(), options);
     let mut state = Box::new(state);
     let (stops, stands) = {

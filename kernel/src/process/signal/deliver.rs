@@ -9,6 +9,7 @@ use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
 use crate::process::{TaskRef, ptrace, rseq};
 use linux_raw_sys::general::__NR_restart_syscall;
 use logic::errno::Errno;
+use logic::own::Token;
 use machine::arch::UserFrame;
 use machine::sched::work;
 
@@ -119,7 +120,7 @@ fn settle_call(frame: &mut UserFrame, action: &Action) {
 /// Delivers the pending signals of the current task `task`, whose registers are in `frame`. Sets up
 /// at most one handler. Further handlers follow when the handler returns. Without a handler, makes
 /// the program repeat a call that was interrupted.
-pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
+pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame, token: &mut Token) {
     // Each turn takes one signal. Only other tasks can send more, and the queue is bounded.
     while let Some(mut info) = take(task, task.blocked().complement()) {
         if task.is_traced() {
@@ -161,8 +162,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
                     return;
                 }
             }
-            DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal)),
-            DefaultAction::Dump => core_dump::end(task, frame, &info),
+            DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal), token),
+            DefaultAction::Dump => core_dump::end(task, frame, &info, token),
         }
     }
     restart(frame);

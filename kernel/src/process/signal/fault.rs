@@ -58,7 +58,7 @@ pub(crate) fn force_info(info: SigInfo) {
         task.signals().set_blocked(mask);
     }
     // The limit does not apply, so that this entry is kept. It can only lack memory.
-    let uid = task.credentials().users.real;
+    let uid = task.users().real;
     let _ = task.signals().pending().add(info, uid, u64::MAX);
     task.add_work(work::SIGNAL);
 }

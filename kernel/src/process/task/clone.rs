@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
 use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
+use logic::own::Token;
 use machine::arch;
 use machine::arch::UserFrame;
 use machine::arch::fpu::FpuState;
@@ -117,7 +118,11 @@ impl CloneRequest {
 /// Fails with the errors of [`CloneRequest::check`]. Fails with `ERESTARTNOINTR` if a signal is
 /// pending. Fails with `EAGAIN` at the limit on tasks, or if the process is ending or executes a
 /// program. Fails with `EMFILE` or `EFAULT` if the pidfd cannot be installed, and with `ENOMEM`.
-pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
+pub(crate) fn clone(
+    request: &CloneRequest,
+    frame: &mut UserFrame,
+    token: &mut Token,
+) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();
     let process = parent.process();
@@ -145,7 +150,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
         process.limit(limits::index::NPROC)
     };
     let tid = table::lock().reserve(uid, limit)?;
-    let made = make(request, frame, parent, tid, stack);
+    let made = make(request, frame, parent, tid, stack, token);
     let task = match made {
         Ok(task) => task,
         Err(error) => {
@@ -236,25 +241,18 @@ fn make(
     parent: TaskRef,
     tid: u32,
     stack: KernelStack,
+    token: &mut Token,
 ) -> Result<Arc<Task>, Errno> {
     let vm = parent.vm().ok_or(Errno::EINVAL)?;
-    let vm = if request.has(VM) {
-        vm.clone()
-    } else {
-        vm.fork()?
-    };
+    let vm = if request.has(VM) { vm } else { vm.fork()? };
     let files = parent.files();
     let files = if request.has(FILES) {
-        files.clone()
+        files
     } else {
         files.fork_copy()?
     };
     let fs = parent.fs();
-    let fs = if request.has(FS) {
-        fs.clone()
-    } else {
-        fs.fork_copy()
-    };
+    let fs = if request.has(FS) { fs } else { fs.fork_copy() };
     let process = if request.has(THREAD) {
         parent.process().clone()
     } else {
@@ -264,7 +262,7 @@ fn make(
             fs: Some(fs.clone()),
             exe: parent.process().exe(),
         };
-        let credentials = parent.credentials().clone();
+        let credentials = parent.credentials();
         new_process(request, parent.process(), tid, resources, credentials)
     };
     let parent_user = parent.user_state().expect("a user task clones");
@@ -274,7 +272,7 @@ fn make(
         parent_user.fs_base()
     };
     let bases = [tls, parent_user.gs_base()];
-    let undo = request.has(SYSVSEM).then(|| parent.undo_list().clone());
+    let undo = request.has(SYSVSEM).then(|| parent.undo_list(token));
     let files = FilesOfTask::new(files);
     let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, undo, bases);
     let name = parent.name();
@@ -282,7 +280,7 @@ fn make(
         process,
         tid,
         name: name.as_bytes(),
-        credentials: parent.credentials().clone(),
+        credentials: parent.credentials(),
     };
     let mut child_frame = frame.clone();
     child_frame.rax = 0;

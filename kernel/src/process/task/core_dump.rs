@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::core_file::{self, Kin, MainThread, Mapped, Notes, Segment, Thread};
 use logic::core_name::{self, Facts, PATTERN_BYTES};
 use logic::errno::Errno;
+use logic::own::Token;
 use machine::arch::UserFrame;
 use machine::arch::clock;
 use machine::arch::fpu::TraceImage;
@@ -87,7 +88,7 @@ pub(crate) struct Dump {
 /// Ends the current process by the signal `info`, whose default action is a core file. Writes the
 /// core file first if the process may have one. `task` is the current thread, with its registers in
 /// `frame`.
-pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
+pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo, token: &mut Token) -> ! {
     let status = WaitStatus::signalled(info.signal);
     if is_wanted(task.process()) && stop_others(task, info.signal, status) {
         let written = write(task, frame, info).is_ok();
@@ -104,7 +105,7 @@ pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
         process.dump_done.wake_all();
     }
     // This function owns nothing here, because `exit_group` does not return.
-    exit_group(status)
+    exit_group(status, token)
 }
 
 /// Returns whether the process may have a core file at all.
@@ -320,22 +321,22 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
         core_name::fill(pattern().bytes(), uses_pid, &facts)
     }
     .map_err(|_| Errno::ENOMEM)?;
-    let context = task.fs();
+    let (context, who) = (task.fs(), task.credentials());
     // If this fails, the creation fails, too.
     let _ = lookup::resolve(
-        task.credentials(),
+        &who,
         &context.root(),
         &context.cwd(),
         &name,
         LastLink::Entry,
     )
-    .and_then(|found| found.unlink(task.credentials()));
+    .and_then(|found| found.unlink(&who));
     let flags = OpenFlags::CREATE
         | OpenFlags::WRITE_ONLY
         | OpenFlags::NO_FOLLOW
         | OpenFlags::EXCLUSIVE
         | OpenFlags::LARGE;
-    let file = crate::fs::open_path(context, task.credentials(), &name, flags, 0o600)?;
+    let file = crate::fs::open_path(&context, &who, &name, flags, 0o600)?;
     if file.metadata().kind != FileKind::Regular {
         return Err(Errno::EINVAL);
     }
@@ -439,7 +440,7 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
     buffer.try_reserve_exact(PIECE).map_err(|_| Errno::ENOMEM)?;
     buffer.resize(PIECE, 0);
 
-    let areas = areas(space)?;
+    let areas = areas(&space)?;
     let filter = CoreFilter::from_bits_retain(process.core_filter.load(Ordering::Relaxed));
     let mut segments = Vec::new();
     segments
@@ -455,9 +456,9 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
     }));
     let mut notes = Notes::default();
     note_thread(&mut notes, task, frame, info.signal)?;
-    note_process(&mut notes, task, space)?;
+    note_process(&mut notes, task, &space)?;
     notes.signal(&info.to_bytes()).map_err(|_| Errno::ENOMEM)?;
-    note_auxiliary(&mut notes, space)?;
+    note_auxiliary(&mut notes, &space)?;
     let mapped = areas.iter().filter_map(|area| {
         Some(Mapped {
             start: area.start,
@@ -494,7 +495,7 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
         }
         writer.at = core_file::data_offset(segments.len(), all_notes);
         for (area, segment) in areas.iter().zip(&segments) {
-            writer.put_pages(space, area, segment.file_bytes, &mut buffer)?;
+            writer.put_pages(&space, area, segment.file_bytes, &mut buffer)?;
         }
         // The last pages may be a hole.
         file.node().set_size(writer.at).map_err(|_| Cut)

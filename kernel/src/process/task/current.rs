@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "the current task is found by its thread")]
 
-use super::{Task, table};
+use super::used_space::UsedSpace;
+use super::{Task, UserState, table};
 use crate::fs::{self, table::FilesOfTask};
 use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
@@ -11,7 +12,8 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use logic::credentials::Credentials;
+use logic::credentials::{Credentials, Ids};
+use logic::own::{Own, Token};
 use machine::sched;
 
 /// The task that runs on this CPU. The task stays alive while it runs. The reference cannot leave
@@ -47,123 +49,245 @@ impl TaskRef {
         core::ptr::eq(self.task.as_ptr(), task)
     }
 
-    /// Returns the task's address space. Returns `None` for a kernel thread, and at a task's end.
-    #[inline]
-    pub fn vm(&self) -> Option<&Arc<AddressSpace>> {
-        let user = self.user.as_ref()?;
-        // SAFETY: the caller is the task itself, which changes the field only in exec and exit. No
-        // reference from here is in use there.
-        unsafe { user.vm.look() }.as_deref()
+    /// Calls `look` with the value in `field`, and returns its result. A function pointer captures
+    /// nothing, so `field` leads to a value of this task. Always inlined, so that the pointer is
+    /// known and costs no call.
+    #[inline(always)]
+    fn with<T, R>(
+        self,
+        field: for<'a> fn(&'a Task) -> &'a Own<T>,
+        look: impl FnOnce(&T) -> R + Send,
+    ) -> R {
+        // SAFETY: the caller runs as the task, because a reference to it does not leave its stack.
+        unsafe { field(&self).with(look) }
     }
 
-    /// Returns the task's credentials. No caller keeps the reference across [`Self::act_as`].
+    /// Replaces the value in `field` by `new`, and returns the former value. `field` is as for
+    /// [`Self::with`].
     #[inline]
-    pub fn credentials(&self) -> &Arc<Credentials> {
-        // SAFETY: the caller is the task itself.
-        unsafe { self.own_credentials() }
+    fn replace<T>(self, field: for<'a> fn(&'a Task) -> &'a Own<T>, new: T, token: &mut Token) -> T {
+        // SAFETY: the caller runs as the task. The token is this task's, because neither leaves the
+        // stack of its task.
+        unsafe { field(&self).replace(new, token) }
+    }
+
+    /// Calls `look` with the task's address space, and returns its result. Passes `None` for a
+    /// kernel thread, and at a task's end.
+    #[inline]
+    pub fn with_vm<R>(self, look: impl FnOnce(Option<&Arc<AddressSpace>>) -> R + Send) -> R {
+        if self.is_kernel() {
+            return look(None);
+        }
+        self.with(vm, |vm| look(vm.as_deref()))
+    }
+
+    /// Returns a counted reference to the task's address space. Returns `None` for a kernel thread,
+    /// and at a task's end.
+    pub fn vm(self) -> Option<Arc<AddressSpace>> {
+        self.with_vm(|vm| vm.cloned())
+    }
+
+    /// Makes `new` the task's address space, or leaves the task without one. Returns the former
+    /// one.
+    ///
+    /// # Panics
+    /// Panics in a kernel thread.
+    pub(super) fn replace_vm(self, new: Option<UsedSpace>, token: &mut Token) -> Option<UsedSpace> {
+        self.replace(vm, new, token)
+    }
+
+    /// Calls `look` with the task's credentials, and returns its result. This takes no reference,
+    /// whose count other threads would share.
+    #[inline]
+    pub fn with_credentials<R>(self, look: impl FnOnce(&Arc<Credentials>) -> R + Send) -> R {
+        self.with(|task| &task.own_credentials, look)
+    }
+
+    /// Returns a counted reference to the task's credentials.
+    pub fn credentials(self) -> Arc<Credentials> {
+        self.with_credentials(Arc::clone)
+    }
+
+    /// Returns the user IDs of the task.
+    #[inline]
+    pub fn users(self) -> Ids {
+        self.with_credentials(|who| who.users)
+    }
+
+    /// Returns the group IDs of the task.
+    #[inline]
+    pub fn groups(self) -> Ids {
+        self.with_credentials(|who| who.groups)
     }
 
     /// Sets the task's credentials to `new`. If the process may now hold data that its new user
     /// must not see, it becomes non-dumpable and loses its death signal.
-    pub(crate) fn act_as(&self, new: Credentials) {
-        if new.hides_from(self.credentials()) {
+    pub(crate) fn act_as(self, new: Credentials, token: &mut Token) {
+        if self.with_credentials(|old| new.hides_from(old)) {
             self.process.dumpable.store(0, Ordering::Relaxed);
             self.process.death_signal.store(0, Ordering::Relaxed);
         }
-        let (from, to) = (self.credentials().users.real, new.users.real);
+        let (from, to) = (self.users().real, new.users.real);
         if from != to {
             table::lock().move_task(from, to);
         }
-        // SAFETY: the caller is the task itself, and holds no reference from `credentials`.
-        unsafe { self.set_credentials(Arc::new(new)) };
+        let new = Arc::new(new);
+        let old = self.replace(|task| &task.own_credentials, new.clone(), token);
+        if self.is_main() {
+            self.process.set_credentials(new.clone());
+        }
+        let shown = core::mem::replace(&mut *self.credentials.lock(), new);
+        drop((old, shown));
     }
 
-    /// Returns the task's table of open files.
+    /// Calls `look` with the task's table of open files, and returns its result. This takes no
+    /// reference, whose count other threads would share.
     ///
     /// # Panics
     /// Panics in a kernel thread, and at a task's end.
     #[inline]
-    pub fn files(&self) -> &Arc<fs::FileTable> {
-        let user = self.user.as_ref().expect("a user task");
-        // SAFETY: the caller is the task itself, and changes the field only where no reference is
-        // in use.
-        unsafe { user.files.look() }
-            .as_deref()
-            .expect("files last until the task's end")
+    pub fn with_files<R>(self, look: impl FnOnce(&Arc<fs::FileTable>) -> R + Send) -> R {
+        self.with(files, |files| {
+            look(files.as_deref().expect("files last until the task's end"))
+        })
     }
 
-    /// Returns the task's root, working directory and umask.
+    /// Returns a counted reference to the task's table of open files.
     ///
     /// # Panics
     /// Panics in a kernel thread, and at a task's end.
-    #[inline]
-    pub fn fs(&self) -> &Arc<fs::Context> {
-        let user = self.user.as_ref().expect("a user task");
-        // SAFETY: the caller is the task itself, and changes the field only where no reference is
-        // in use.
-        unsafe { user.fs.look() }
-            .as_ref()
-            .expect("the context lasts until the task's end")
+    pub fn files(self) -> Arc<fs::FileTable> {
+        self.with_files(Arc::clone)
     }
 
-    /// Returns the list of the task's `SEM_UNDO` adjustments, which other tasks may share. Makes
-    /// the list if the task has none.
+    /// Makes `new` the table of open files of this task, but not of its process's other tasks.
+    pub(crate) fn change_files(self, new: Arc<fs::FileTable>, token: &mut Token) {
+        let old = self.replace_files(Some(FilesOfTask::new(new.clone())), token);
+        let shown = self
+            .is_main()
+            .then(|| self.process.resources.lock().files.replace(new));
+        drop((old, shown));
+    }
+
+    /// Makes `new` the task's table of open files, or leaves the task without one. Returns the
+    /// former one. Others see the same table of the process as before.
     ///
     /// # Panics
     /// Panics in a kernel thread.
-    pub(crate) fn undo_list(&self) -> &Arc<UndoList> {
-        let user = self.user.as_ref().expect("a user task");
-        // SAFETY: the caller is the task itself, and changes the field only where no reference is
-        // in use.
-        if unsafe { user.undo.look() }.is_none() {
-            // SAFETY: the caller is the task itself, and no reference to a list exists, because
-            // there is none.
-            *unsafe { user.undo.get() } = Some(UndoList::new());
-            user.mark_undo_list();
+    pub(super) fn replace_files(
+        self,
+        new: Option<FilesOfTask>,
+        token: &mut Token,
+    ) -> Option<FilesOfTask> {
+        self.replace(files, new, token)
+    }
+
+    /// Calls `look` with the task's root, working directory and umask, and returns its result.
+    ///
+    /// # Panics
+    /// Panics in a kernel thread, and at a task's end.
+    #[inline]
+    pub fn with_fs<R>(self, look: impl FnOnce(&Arc<fs::Context>) -> R + Send) -> R {
+        self.with(context, |context| {
+            look(
+                context
+                    .as_ref()
+                    .expect("the context lasts until the task's end"),
+            )
+        })
+    }
+
+    /// Returns a counted reference to the task's root, working directory and umask.
+    ///
+    /// # Panics
+    /// Panics in a kernel thread, and at a task's end.
+    pub fn fs(self) -> Arc<fs::Context> {
+        self.with_fs(Arc::clone)
+    }
+
+    /// Makes `new` the root, working directory and umask of this task, but not of its process's
+    /// other tasks.
+    pub(crate) fn change_fs(self, new: Arc<fs::Context>, token: &mut Token) {
+        let old = self.replace_fs(Some(new.clone()), token);
+        let shown = self
+            .is_main()
+            .then(|| self.process.resources.lock().fs.replace(new));
+        drop((old, shown));
+    }
+
+    /// Makes `new` the task's root, working directory and umask, or leaves the task without these.
+    /// Returns the former ones. Others see the same ones of the process as before.
+    ///
+    /// # Panics
+    /// Panics in a kernel thread.
+    pub(super) fn replace_fs(
+        self,
+        new: Option<Arc<fs::Context>>,
+        token: &mut Token,
+    ) -> Option<Arc<fs::Context>> {
+        self.replace(context, new, token)
+    }
+
+    /// Returns whether the task is the main thread of its process. Others see its files, its root
+    /// and working directory, and its credentials as the process's.
+    fn is_main(self) -> bool {
+        self.tid() == self.process.pid()
+    }
+
+    /// Returns a counted reference to the list of the task's `SEM_UNDO` adjustments, which other
+    /// tasks may share. Makes the list if the task has none.
+    ///
+    /// # Panics
+    /// Panics in a kernel thread.
+    pub(crate) fn undo_list(self, token: &mut Token) -> Arc<UndoList> {
+        if let Some(list) = self.with(undo, Option::clone) {
+            return list;
         }
-        // SAFETY: the caller is the task itself, and changes the field only where no reference is
-        // in use.
-        unsafe { user.undo.look() }.as_ref().expect("made above")
+        let list = UndoList::new();
+        self.replace(undo, Some(list.clone()), token);
+        user(&self).mark_undo_list(Some(&list));
+        list
     }
 
     /// Drops the task's reference to its `SEM_UNDO` list, which applies the adjustments unless
     /// other tasks share the list. The task has no list afterwards.
-    pub(crate) fn leave_undo_list(&self) {
-        let Some(user) = &self.user else { return };
-        // SAFETY: the caller is the task itself, and holds no reference from `undo_list`.
-        drop(unsafe { user.undo.get() }.take());
-        user.mark_undo_list();
+    ///
+    /// # Panics
+    /// Panics in a kernel thread.
+    pub(crate) fn leave_undo_list(self, token: &mut Token) {
+        drop(self.replace(undo, None, token));
+        user(&self).mark_undo_list(None);
     }
+}
 
-    /// Makes `files` the table of open files of this task, but not of its process's other tasks.
-    pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
-        let Some(user) = &self.user else { return };
-        let own = FilesOfTask::new(files.clone());
-        // SAFETY: the caller is the task itself, and holds no reference from `files`.
-        let old = unsafe { user.files.get() }.replace(own);
-        let shown = self
-            .is_main()
-            .then(|| self.process.resources.lock().files.replace(files));
-        drop((old, shown));
-    }
+/// Returns the state of `task` that user code sees.
+#[inline]
+fn user(task: &Task) -> &UserState {
+    task.user.as_ref().expect("a user task")
+}
 
-    /// Returns whether the task is the main thread of its process. Others see its files and its
-    /// root and working directory as the process's.
-    fn is_main(&self) -> bool {
-        self.tid() == self.process.pid()
-    }
+/// The task's field for its address space.
+#[inline]
+fn vm(task: &Task) -> &Own<Option<UsedSpace>> {
+    &user(task).vm
+}
 
-    /// Makes `context` the root, working directory and umask of this task, but not of its process's
-    /// other tasks.
-    pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
-        let Some(user) = &self.user else { return };
-        // SAFETY: the caller is the task itself, and holds no reference from `fs`.
-        let old = unsafe { user.fs.get() }.replace(context.clone());
-        let shown = self
-            .is_main()
-            .then(|| self.process.resources.lock().fs.replace(context));
-        drop((old, shown));
-    }
+/// The task's field for its table of open files.
+#[inline]
+fn files(task: &Task) -> &Own<Option<FilesOfTask>> {
+    &user(task).files
+}
+
+/// The task's field for its root, working directory and umask.
+#[inline]
+fn context(task: &Task) -> &Own<Option<Arc<fs::Context>>> {
+    &user(task).fs
+}
+
+/// The task's field for its list of `SEM_UNDO` adjustments.
+#[inline]
+fn undo(task: &Task) -> &Own<Option<Arc<UndoList>>> {
+    &user(task).undo
 }
 
 impl Deref for TaskRef {

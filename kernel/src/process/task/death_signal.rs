@@ -61,9 +61,9 @@ pub(super) fn tell(table: &Table, child: &Arc<Process>, parent: u32) {
     let asked = child.death_signal.load(Ordering::Relaxed);
     if let Some(signal) = Signal::new(asked) {
         let own = process::current();
-        let user = own.credentials().users.real;
+        let user = own.users().real;
         let goes_on = signal == Signal::SIGCONT && child.session() == own.process().session();
-        if goes_on || own.credentials().may_signal(&child.credentials()) {
+        if goes_on || own.with_credentials(|own| own.may_signal(&child.credentials())) {
             let info = SigInfo::user(signal, 0, parent, user);
             let _ = signal::send_to_process_in(table, child, info);
         }

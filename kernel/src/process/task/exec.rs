@@ -17,6 +17,7 @@ use core::sync::atomic::Ordering;
 use logic::credentials::Credentials;
 use logic::elf;
 use logic::errno::{Errno, SysResult};
+use logic::own::Token;
 use logic::path;
 use logic::strings::{self, Strings};
 use machine::arch::UserFrame;
@@ -204,7 +205,12 @@ pub(super) fn name_of(path: &[u8]) -> &[u8] {
 /// `E2BIG` if the strings are too long, with `EFAULT` if they cannot be read, and with `ENOMEM`.
 /// Fails with `EINTR` or `EAGAIN` if the task is being killed. Also fails with `EAGAIN` if another
 /// task started to share the table of open files during the call; the other threads are then gone.
-pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
+pub(crate) fn execve(
+    file: Arc<OpenFile>,
+    user: &UserStrings,
+    frame: &mut UserFrame,
+    token: &mut Token,
+) -> SysResult {
     let task = process::current();
     let process = task.process();
     let path = &user.path;
@@ -218,7 +224,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         args.push(b"").map_err(|_| Errno::ENOMEM)?;
     }
     let named = (&**path, user.closes);
-    let program = find_program(task.fs(), task.credentials(), file, named, &mut args)?;
+    let program = find_program(&task.fs(), &task.credentials(), file, named, &mut args)?;
     // Scripts have added arguments.
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
@@ -238,7 +244,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         // `None` means that a clone in the meantime has shared the table.
         copy.ok_or(Errno::EAGAIN)?
     } else {
-        task.files().clone()
+        task.files()
     };
     // From here on nothing fails.
     let (users, groups) = (credentials.users, credentials.groups);
@@ -255,14 +261,14 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     } else {
         name_of(path)
     };
-    replace(task, name, &program, loaded, files, actions, frame);
+    replace(name, &program, loaded, files, actions, frame, token);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
     process
         .randomized
         .store(image::randomizes(), Ordering::Relaxed);
     process.relations.lock().exit_signal = Signal::SIGCHLD.number();
     // A program with more rights than before becomes non-dumpable.
-    task.act_as(credentials);
+    task.act_as(credentials, token);
     drop(gain);
     if task.is_traced() {
         drop(program);
@@ -317,45 +323,37 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Replaces the current program by `program`, whose image is `loaded`, in a process with one
+/// Replaces the program of the current task by `program`, whose image is `loaded`, in a process with one
 /// thread. `files` and `actions` are the descriptors and the signal actions from now on. `frame`
 /// becomes the state of the new program's first instruction. The task gets `name`.
 fn replace(
-    task: TaskRef,
     name: &[u8],
     program: &Program,
     loaded: Loaded,
     files: Arc<fs::FileTable>,
     actions: Arc<Actions>,
     frame: &mut UserFrame,
+    token: &mut Token,
 ) {
+    let task = process::current();
     let process = task.process();
     let Some(user) = &task.user else { return };
     let Loaded { vm, entry, stack } = loaded;
-    let fs = task.fs().clone();
     let resources = Resources {
         vm: Some(vm.clone()),
         files: Some(files.clone()),
-        fs: Some(fs),
+        fs: Some(task.fs()),
         exe: Some(program.file.file.clone()),
     };
-    if let Some(old) = task.vm() {
-        process
-            .peak_rss
-            .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
+    if let Some(peak) = task.with_vm(|old| Some(old?.usage().peak_rss)) {
+        process.peak_rss.fetch_max(peak, Ordering::Relaxed);
     }
     super::robust::release_list(task);
     futex_pi::hand_over(&task, task.tid());
     super::robust::clear_child_tid(task);
     vm.activate();
-    // SAFETY: only the current task uses its own state, and no reference from `TaskRef::vm` or
-    // `files` is in use.
-    let (old_vm, old_files) = unsafe {
-        (
-            user.vm.get().replace(UsedSpace::new(vm)),
-            user.files.get().replace(FilesOfTask::new(files.clone())),
-        )
-    };
+    let old_vm = task.replace_vm(Some(UsedSpace::new(vm)), token);
+    let old_files = task.replace_files(Some(FilesOfTask::new(files.clone())), token);
     let old = core::mem::replace(&mut *process.resources.lock(), resources);
     drop(old_vm);
     drop(old_files);

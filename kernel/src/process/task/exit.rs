@@ -1,6 +1,6 @@
 //! The end of threads and processes.
 
-#![expect(unsafe_code, reason = "a task gives up its own state")]
+#![expect(unsafe_code, reason = "the frame at the top of the task's stack")]
 
 use super::table::{self, Table};
 use super::{
@@ -13,19 +13,20 @@ use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use logic::own::Token;
 use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
 /// Ends the current process with all its threads. The process ends with `status`, unless another
 /// status was decided before.
-pub(crate) fn exit_group(status: WaitStatus) -> ! {
+pub(crate) fn exit_group(status: WaitStatus, token: &mut Token) -> ! {
     let task = process::current();
     let status = {
         let mut group = task.process().group.lock();
         kill_others(&mut group, status, Some(&task))
     };
-    exit_thread(status)
+    exit_thread(status, token)
 }
 
 /// Kills all threads of the process with the group `group`. The process ends with `status`, unless
@@ -51,7 +52,7 @@ pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Ta
 
 /// Ends the current thread. If this is the last thread, the process ends too. The process ends with
 /// `status`, unless a status was decided before, as by [`exit_group`].
-pub(crate) fn exit_thread(status: WaitStatus) -> ! {
+pub(crate) fn exit_thread(status: WaitStatus, token: &mut Token) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
     core_dump::stand_by(task);
@@ -66,7 +67,7 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     robust::release_list(task);
     futex_pi::release_all(&task);
     robust::clear_child_tid(task);
-    release_user_state(task);
+    release_user_state(task, token);
     if task.tracee().traces() {
         ptrace::end_of_tracer(task);
     }
@@ -100,22 +101,15 @@ pub(super) fn finish_vfork(process: &Process) {
 }
 
 /// Drops the task's memory, files, root and working directory.
-fn release_user_state(task: TaskRef) {
-    let user = task.user_state().expect("a user task");
-    // SAFETY: only the current task uses its own state. It is at its end, and no reference to these
-    // fields is in use.
-    let (vm, files, fs) = unsafe {
-        (
-            user.vm.get().take(),
-            user.files.get().take(),
-            user.fs.get().take(),
-        )
-    };
+fn release_user_state(task: TaskRef, token: &mut Token) {
+    let vm = task.replace_vm(None, token);
+    let files = task.replace_files(None, token);
+    let fs = task.replace_fs(None, token);
     if let Some(vm) = vm {
         vm.deactivate();
         drop(vm);
     }
-    task.leave_undo_list();
+    task.leave_undo_list(token);
     drop(files);
     drop(fs);
 }

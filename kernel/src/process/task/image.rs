@@ -145,8 +145,9 @@ impl Program {
         limits: &limits::Limits,
     ) -> Result<Loaded, Errno> {
         let vm = AddressSpace::new()?;
-        if let Some(before) = crate::process::current().vm() {
-            vm.decline_huge_pages(before.declines_huge_pages());
+        let current = crate::process::current();
+        if let Some(declines) = current.with_vm(|before| Some(before?.declines_huge_pages())) {
+            vm.decline_huge_pages(declines);
         }
         let limit = limits.current(limits::index::STACK);
         vm.set_limits(crate::vm::Limits {

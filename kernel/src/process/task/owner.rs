@@ -6,6 +6,7 @@ use super::{Task, current, kthread};
 use crate::drivers::give_back;
 use crate::process::ptrace;
 use crate::process::time::cpu_timers;
+use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
@@ -69,35 +70,36 @@ fn switch(previous: &Thread, next: &Thread) {
     if marks & (work::BREAKPOINTS | work::NO_TSC) != 0 {
         switch_marked(previous, next, marks);
     }
-    let mut previous_vm = None;
     if let Some(user) = &previous.user {
-        // SAFETY: this CPU still runs the previous task, so no other code uses its cells.
-        unsafe {
-            user.fpu.get().save();
-            previous_vm = user.vm.look().as_deref();
-        }
+        // SAFETY: this CPU still runs the previous task, so no other code uses its FPU state.
+        unsafe { user.fpu.get() }.save();
     }
     if next.rseq().is_due(next.account().is_in_call()) {
         next.add_work(work::RSEQ);
     }
-    let Some(user) = &next.user else {
-        if let Some(vm) = previous_vm {
-            vm.deactivate();
-        }
-        return;
-    };
-    // SAFETY: the next task does not run yet, and this CPU owns it.
-    let next_vm = unsafe { user.vm.look() }.as_deref();
-    match (previous_vm, next_vm) {
-        (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
-        (_, Some(to)) => to.activate(),
-        (Some(from), None) => from.deactivate(),
-        (None, None) => {}
-    }
+    with_vm(previous, |previous| {
+        with_vm(next, |next| match (previous, next) {
+            (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
+            (_, Some(to)) => to.activate(),
+            (Some(from), None) => from.deactivate(),
+            (None, None) => {}
+        });
+    });
+    let Some(user) = &next.user else { return };
     // SAFETY: the next task does not run yet, and this CPU owns it.
     unsafe { user.fpu.get() }.restore();
     arch::set_fs_base(user.fs_base());
     arch::set_gs_base_user(user.gs_base());
+}
+
+/// Calls `look` with the address space of `task`, which this CPU switches.
+#[inline]
+fn with_vm<R>(task: &Task, look: impl FnOnce(Option<&Arc<AddressSpace>>) -> R + Send) -> R {
+    match &task.user {
+        // SAFETY: this CPU switches the task.
+        Some(user) => unsafe { user.vm.with(|vm| look(vm.as_deref())) },
+        None => look(None),
+    }
 }
 
 /// Runs when a task gets the CPU for the first time. A kernel task calls its body, a user task goes

@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "a task's own cells, and the frame on its new stack"
+    reason = "a task's own FPU state, and the frame on its new stack"
 )]
 
 use super::process::Process;
@@ -24,6 +24,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::credentials::Credentials;
 use logic::mempolicy::Policy;
+use logic::own::Own;
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -35,37 +36,23 @@ use machine::sync::SpinLock;
 /// The size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// A value of a task that only the task itself accesses. Before the task runs, its creator may
-/// access the value. While the task is switched, the CPU that switches it may read the value.
-pub(crate) struct Own<T>(UnsafeCell<T>);
+/// The x87, MXCSR and AVX state of a task. Only the task itself uses it, and the CPU that switches
+/// the task.
+pub(crate) struct OwnFpu(UnsafeCell<Box<FpuState>>);
 
 // SAFETY: only one CPU at a time uses the cell; see the type. Tasks change CPUs under the
 // scheduler's locks.
-unsafe impl<T: Send> Sync for Own<T> {}
+unsafe impl Sync for OwnFpu {}
 
-impl<T> Own<T> {
-    const fn new(value: T) -> Self {
-        Self(UnsafeCell::new(value))
-    }
-
-    /// Returns a shared reference to the value.
+impl OwnFpu {
+    /// Returns an exclusive reference to the state.
     ///
     /// # Safety
-    /// The caller is the task itself, or the CPU that switches it. No reference from [`Self::get`]
+    /// The caller is the task itself, or the CPU that switches it. No other reference to the state
     /// is in use.
-    pub(crate) unsafe fn look(&self) -> &T {
-        // SAFETY: the caller is the task itself, and no reference from `get` is in use.
-        unsafe { &*self.0.get() }
-    }
-
-    /// Returns an exclusive reference to the value.
-    ///
-    /// # Safety
-    /// The caller is the task itself, or its creator before the task runs. No other reference to
-    /// the value is in use.
     #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
-    pub(crate) unsafe fn get(&self) -> &mut T {
-        // SAFETY: the caller is the task or its maker, and no other reference is in use.
+    pub(crate) unsafe fn get(&self) -> &mut FpuState {
+        // SAFETY: the caller is the task or its CPU, and no other reference is in use.
         unsafe { &mut *self.0.get() }
     }
 }
@@ -74,16 +61,16 @@ impl<T> Own<T> {
 /// have none.
 pub(crate) struct UserState {
     /// The x87, MXCSR and AVX state.
-    pub(crate) fpu: Own<Box<FpuState>>,
+    pub(crate) fpu: OwnFpu,
     /// The address space. The process has a reference as well, but this one needs no lock. `None`
     /// at the task's end.
-    pub(crate) vm: Own<Option<UsedSpace>>,
+    pub(super) vm: Own<Option<UsedSpace>>,
     /// The table of descriptors. `None` at the task's end.
-    pub(crate) files: Own<Option<FilesOfTask>>,
+    pub(super) files: Own<Option<FilesOfTask>>,
     /// The root, the working directory and the umask. `None` at the task's end.
-    pub(crate) fs: Own<Option<Arc<fs::Context>>>,
+    pub(super) fs: Own<Option<Arc<fs::Context>>>,
     /// The list of `SEM_UNDO` adjustments. `None` until the task makes one.
-    pub(crate) undo: Own<Option<Arc<UndoList>>>,
+    pub(super) undo: Own<Option<Arc<UndoList>>>,
     /// A number that identifies the list in `undo`, for other tasks to compare; 0 if there is none.
     undo_mark: AtomicU64,
     /// FS base (the thread pointer) and GS base.
@@ -111,7 +98,7 @@ impl UserState {
         let undo_mark = AtomicU64::new(mark_of(undo.as_ref()));
         Self {
             undo_mark,
-            fpu: Own::new(fpu),
+            fpu: OwnFpu(UnsafeCell::new(fpu)),
             vm: Own::new(Some(UsedSpace::new(vm))),
             files: Own::new(Some(files)),
             fs: Own::new(Some(fs)),
@@ -120,13 +107,10 @@ impl UserState {
         }
     }
 
-    /// Stores the mark of the current task's `SEM_UNDO` list, after the task got or lost a list.
-    pub(super) fn mark_undo_list(&self) {
-        // SAFETY: the caller is the task itself.
-        let list = unsafe { self.undo.look() };
+    /// Stores the mark of `list`, which is now the task's `SEM_UNDO` list.
+    pub(super) fn mark_undo_list(&self, list: Option<&Arc<UndoList>>) {
         // Relaxed: other tasks only compare the mark.
-        self.undo_mark
-            .store(mark_of(list.as_ref()), Ordering::Relaxed);
+        self.undo_mark.store(mark_of(list), Ordering::Relaxed);
     }
 
     /// Returns the FS base of user code, which is the thread pointer.
@@ -244,9 +228,9 @@ pub struct Task {
     /// The timer slack in nanoseconds that the task started with, that of its creator.
     usual_timer_slack: AtomicU64,
     /// The credentials, for access by the task itself without a lock.
-    own_credentials: Own<Arc<Credentials>>,
+    pub(super) own_credentials: Own<Arc<Credentials>>,
     /// The credentials, for access by other tasks.
-    credentials: SpinLock<Arc<Credentials>>,
+    pub(super) credentials: SpinLock<Arc<Credentials>>,
     /// The function that a kernel thread runs. `None` for a user task.
     pub(super) body: Option<fn()>,
 }
@@ -373,33 +357,6 @@ impl Task {
     /// Returns the credentials of the task. Any task may call this.
     pub fn credentials_for_others(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
-    }
-
-    /// Sets the credentials of the task to `new`. Those of the main thread become those of the
-    /// process, too.
-    ///
-    /// # Safety
-    /// The caller is the task itself, and no reference to the present credentials is in use.
-    pub(super) unsafe fn set_credentials(&self, new: Arc<Credentials>) {
-        // SAFETY: the caller is the task itself, and no reference to the present credentials is in
-        // use.
-        let own = unsafe { self.own_credentials.get() };
-        let old = core::mem::replace(own, new.clone());
-        if self.tid() == self.process.pid() {
-            self.process.set_credentials(new.clone());
-        }
-        let shown = core::mem::replace(&mut *self.credentials.lock(), new);
-        drop((old, shown));
-    }
-
-    /// Returns the credentials of the task, without a lock.
-    ///
-    /// # Safety
-    /// The caller is the task itself.
-    #[inline]
-    pub(super) unsafe fn own_credentials(&self) -> &Arc<Credentials> {
-        // SAFETY: the caller is the task itself.
-        unsafe { self.own_credentials.look() }
     }
 
     /// Returns the signal state of the task.

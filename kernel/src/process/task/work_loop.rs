@@ -1,12 +1,16 @@
 //! The work of a task on its way back to user mode, if its work word is not zero.
 
-#![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
+#![expect(
+    unsafe_code,
+    reason = "the machine's assembly calls it by name, and it makes the task's token"
+)]
 
 use super::{WaitStatus, exit_thread};
 use crate::process;
 use crate::process::signal::{self, Signal};
 use crate::process::time::cpu_timers;
 use crate::process::{ptrace, rseq};
+use logic::own::Token;
 use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
@@ -21,12 +25,15 @@ use machine::sched::work;
 #[unsafe(export_name = "ebb_exit_to_user")]
 pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
     let task = process::current();
+    // SAFETY: the task is about to return to user mode. Its system call, if it made one, is over,
+    // and with it the call's token.
+    let mut token = unsafe { Token::new() };
     loop {
         // Acquire: the server of a bit sees all that was written before the bit was set.
         let bits = task.work();
         if bits & work::KILL != 0 {
             let status = task.process().group.lock().exit;
-            exit_thread(status.unwrap_or(WaitStatus::exited(0)));
+            exit_thread(status.unwrap_or(WaitStatus::exited(0)), &mut token);
         }
         if bits & work::CALL_END != 0 {
             ptrace::end_call(task, frame);
@@ -46,7 +53,7 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
             rseq::serve(task, frame);
         } else if bits & (work::SIGNAL | work::RESTORE_MASK | work::RESTART) != 0 {
             task.clear_work(work::RESTART);
-            signal::deliver(task, frame);
+            signal::deliver(task, frame, &mut token);
         } else {
             // Only bits that describe a state are left.
             debug_assert_eq!(bits & work::DUE, 0);

@@ -113,7 +113,7 @@ impl PosixTimers {
         notify: impl Fn(u32) -> Notify,
     ) -> Result<u32, Errno> {
         let target: Weak<Process> = Arc::downgrade(process);
-        let uid = process::current().credentials().users.real;
+        let uid = process::current().users().real;
         let limit = process.limit(limits::index::SIGPENDING);
         let room = Queued::count(uid, limit).ok_or(Errno::EAGAIN)?;
         let (number, serial) = {

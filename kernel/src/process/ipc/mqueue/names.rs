@@ -101,8 +101,7 @@ pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     let gone = loop {
         let found = NAMES.lock().get(name).cloned().ok_or(Errno::ENOENT)?;
         // Permissions are as in a sticky directory that all users may write.
-        let who = current.credentials();
-        who.may_remove(&DIRECTORY, &found.owned())?;
+        current.with_credentials(|who| who.may_remove(&DIRECTORY, &found.owned()))?;
         let mut names = NAMES.lock();
         // Another queue may have this name now.
         if names.get(name).is_some_and(|now| Arc::ptr_eq(now, &found)) {

@@ -73,7 +73,7 @@ impl MessageQueue {
         }
         let counted = Counted::take(making.size.counted()?, msgqueue_limit)?;
         let charge = budget::charge(1024)?;
-        let credentials = process::current().credentials().clone();
+        let credentials = process::current().credentials();
         let now = Timestamp::now();
         // At most `MAX_MESSAGES`.
         let messages = usize::try_from(making.size.messages).unwrap_or(0);
