@@ -21,7 +21,7 @@ const DEVICE: u64 = 15;
 /// The number of pages that are dropped before other tasks may run.
 const BATCH: usize = 32;
 
-/// Inode numbers of such files.
+/// The inode number of the next of the kernel's own files of huge pages.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
 /// The state of one page of a file.
