@@ -533,8 +533,8 @@ impl Promises {
     /// Reserves pages for the bytes `range` of `file`, for the space number `owner`.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if the pool does not have this number of free pages, or the file system
-    /// may not have them.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages, the file system may
+    /// not have them, or memory is short.
     pub(super) fn new(owner: u64, file: &HugeFile, range: &Range<u64>) -> Result<Self, Errno> {
         let size = file.page_size();
         let indices = touched(size, range);
