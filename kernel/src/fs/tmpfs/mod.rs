@@ -1,10 +1,10 @@
 //! The file system in memory. It serves the root, `/tmp`, `/dev`, nameless files (memfd), and
-//! mounts by programs. A hugetlbfs is such a file system, too ([`huge`]).
+//! mounts by programs. A hugetlbfs is such a file system, too (`huge`).
 //!
 //! A file's pages are ordinary frames, or huge pages of the pool in a hugetlbfs. They are allocated
 //! when they are first written or mapped. The pages of a copy of a host file are read from the host
-//! when they are needed ([`below`]). Pages are freed at once by truncation, or when the last name
-//! and the last open file are gone.
+//! when they are needed (`below`). Pages are freed at once by truncation, or when the last name and
+//! the last open file are gone.
 
 mod below;
 mod beside;
