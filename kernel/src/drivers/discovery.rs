@@ -1,7 +1,8 @@
 //! Finds the virtio devices: eight register windows on a microvm, PCI on a q35.
 //!
-//! The host fixes the order of the devices on the bus: the consoles for stdio, stderr, control and,
-//! if the host wants any, files; then the disks.
+//! The host fixes the order of the devices on the bus, by which the drivers tell devices of one
+//! kind apart. The consoles are those for stdio, stderr and control, then, if the host has them,
+//! those for files and for the host's tree. The first disk is `vda`.
 
 #![expect(unsafe_code, reason = "registers are mapped")]
 

@@ -335,7 +335,8 @@ impl Context {
         true
     }
 
-    /// Ends the context. Its polls are dropped, and tasks that wait for events get `EINVAL`.
+    /// Ends the context. Drops its waiting polls, which never complete, and its events. Tasks that
+    /// wait for events get `EINVAL`. Does not wait for requests that other tasks are submitting.
     fn end(&self) {
         let (polls, events) = {
             let mut state = self.state.lock();
@@ -567,7 +568,8 @@ pub fn find(space: &AddressSpace, number: u64) -> Result<Arc<Context>, Errno> {
     all.0.lock().get(&number).cloned().ok_or(Errno::EINVAL)
 }
 
-/// Ends all contexts of `space`, which no task uses any more. The caller holds no spin lock.
+/// Ends all contexts of `space` as [`destroy`] does, because no task uses `space` any more. The
+/// caller holds no spin lock.
 pub fn end_all(space: &AddressSpace) {
     let Some(contexts) = contexts(space) else {
         return;
@@ -579,7 +581,8 @@ pub fn end_all(space: &AddressSpace) {
     }
 }
 
-/// Ends the context `number` of `space`.
+/// Ends the context `number` of `space` (`io_destroy(2)`). Drops its waiting polls and its events,
+/// and does not wait for them. Tasks that wait for its events get `EINVAL`.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `space` has no such context.

@@ -512,7 +512,8 @@ fn walk<const RULED: bool>(
 }
 
 impl Walk<'_> {
-    /// Advances by `by` bytes in the innermost text.
+    /// Advances by `by` bytes in the text that is being walked: that of the innermost link if `leg`
+    /// is `true`, else the caller's path.
     fn skip(&mut self, leg: bool, by: usize) {
         match self.legs.last_mut() {
             Some(innermost) if leg => innermost.at += by,

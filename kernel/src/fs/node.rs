@@ -185,14 +185,14 @@ pub struct DirEntry<'a> {
     pub next: u64,
 }
 
-/// The numbers that `statfs` reports for a file system, in units of 4 KiB.
+/// The numbers that `statfs` reports for a file system.
 #[derive(Copy, Clone, Debug)]
 pub struct FsStats {
     /// Linux's magic number of the type.
     pub magic: u64,
-    /// The size of the file system.
+    /// The size of the file system, in units of [`Node::block_size`].
     pub blocks: u64,
-    /// The free part of the size.
+    /// The free part of `blocks`.
     pub free_blocks: u64,
     /// The most files that it can hold; 0 if there is no such limit.
     pub files: u64,
@@ -205,8 +205,8 @@ pub struct FsStats {
 /// The usual block size in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// A node of the tree. `Bound` in `bind.rs` forwards every method to the node that a bind mount
-/// shows.
+/// A node of the tree. A method that is added here is also added to `Bound` in `bind.rs`, a node
+/// that is seen through a bind mount: most of its methods call those of the node that it shows.
 pub trait Node: Any + Send + Sync {
     /// Returns the identity.
     fn id(&self) -> NodeId;

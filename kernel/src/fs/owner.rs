@@ -182,8 +182,9 @@ impl Owner {
         }
     }
 
-    /// Sends SIGURG. As on Linux, with `O_ASYNC` a signal that was chosen with `F_SETSIG` is sent
-    /// too.
+    /// Sends SIGURG to the recipient, if there is one. As on Linux, a signal that was chosen with
+    /// `F_SETSIG` is sent too if `O_ASYNC` is set: `fd` is then the descriptor that the signal
+    /// names, and otherwise `None`.
     fn tell_urgent(&self, fd: Option<i32>) {
         let setting = self.setting();
         let Some(recipient) = &setting.recipient else {

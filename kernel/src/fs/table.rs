@@ -185,7 +185,8 @@ impl FileTable {
     }
 
     /// Gives `file` the lowest free descriptor that is at least `minimum` and below `limit`
-    /// (`RLIMIT_NOFILE`). Returns the descriptor.
+    /// (`RLIMIT_NOFILE`). `close_on_exec` says whether exec closes the descriptor. Returns the
+    /// descriptor.
     ///
     /// # Errors
     /// Fails with `EMFILE` if no such descriptor is free, and with `ENOMEM`.
@@ -258,8 +259,8 @@ impl FileTable {
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// Closes `file` after its descriptor was removed. By POSIX, any close of a file ends the
-    /// process's locks on it.
+    /// Closes `file` after its descriptor was removed. If `has_locks`, first releases the process's
+    /// POSIX locks on the file: by POSIX, any close of a file ends them.
     fn let_go(&self, file: Arc<OpenFile>, has_locks: bool) {
         if has_locks {
             locks::release_files(self, &file);
@@ -274,6 +275,7 @@ impl FileTable {
     }
 
     /// Makes `fd` refer to `file`, and closes the file that it referred to before (`dup2`).
+    /// `close_on_exec` says whether exec closes `fd`.
     ///
     /// # Errors
     /// Fails with `EBADF` if `fd` is negative or not below `limit`, and with `ENOMEM`.

@@ -336,7 +336,10 @@ pub fn remove(watch: &Watch, tell: bool) -> bool {
     !ended
 }
 
-/// Reports `events` at `id` to its watches. The caller holds a reference to the node.
+/// Reports `events` of the node `id`, or of its entry `name` if that is not empty, to the watches
+/// of the node. The two events of one move have the same `cookie`, which is 0 for other events.
+/// `unlinked` says that the entry has lost its name: watches with `EXCLUDE_UNLINKED` are skipped
+/// then. The caller holds a reference to the node.
 fn tell(id: NodeId, events: Events, cookie: u32, name: &[u8], unlinked: bool) {
     let bucket = bucket(id);
     // Relaxed, as in `active`.

@@ -255,9 +255,9 @@ pub(crate) fn wait(
 }
 
 /// Waits at the futex at `address` if its word is `expected`, until [`send_to_lock`] sends the task
-/// on to the lock at `lock`. Then takes the lock and returns 0 (`FUTEX_WAIT_REQUEUE_PI`).
-/// `deadline` is a time on the monotonic clock and holds for both waits together. `None` means no
-/// time limit.
+/// on to the lock at `lock`. Then takes the lock and returns 0 (`FUTEX_WAIT_REQUEUE_PI`). `shared`
+/// says whether other processes may use the futexes, too. `deadline` is a time on the monotonic
+/// clock and holds for both waits together. `None` means no time limit.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if the word differs, or if a signal arrived after the task was sent on.

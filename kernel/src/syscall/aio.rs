@@ -195,9 +195,9 @@ impl Request<'_> {
             .then_some(self.block.offset.cast_unsigned())
     }
 
-    /// Checks the priority and the flags of the request. Returns the flags that it adds to those of
-    /// the file. Fails with `EPERM` or `EINVAL` for the priority, and with `EOPNOTSUPP` for flags
-    /// that are unknown or that the file cannot respect.
+    /// Checks the priority and the flags of the request. `writing` says whether the request writes.
+    /// Returns the flags that it adds to those of the file. Fails with `EPERM` or `EINVAL` for the
+    /// priority, and with `EOPNOTSUPP` for flags that are unknown or that the file cannot respect.
     fn more(&self, writing: bool) -> Result<OpenFlags, Errno> {
         /// The class that needs a capability. The classes are 1 to 3.
         const REAL_TIME: u16 = 1;

@@ -207,8 +207,9 @@ struct Vectors {
     more: OpenFlags,
 }
 
-/// Reads the arguments of `preadv2` or `pwritev2`, and checks them in Linux's order. Returns `None`
-/// if there are no bytes to transfer. Fails as `preadv2(2)` and `pwritev2(2)` do.
+/// Reads the arguments of `preadv2` or, if `writing`, of `pwritev2`, and checks them in Linux's
+/// order. Returns `None` if there are no bytes to transfer. Fails as `preadv2(2)` and `pwritev2(2)`
+/// do.
 fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
     let offset = match a.long(3) {
         -1 => None,

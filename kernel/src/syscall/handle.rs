@@ -15,7 +15,7 @@ use logic::errno::{Errno, SysResult};
 const MOST: u32 = 128;
 /// Bytes of a handle of files in memory: a generation, which is 0, and the number of the file.
 const BYTES: u32 = 12;
-/// The type of such a handle, the same as on Linux.
+/// The type of a handle of files in memory, the same as on Linux.
 const TYPE: i32 = 1;
 /// The type of an invalid handle (`FILEID_INVALID`).
 const NO_TYPE: i32 = 255;

@@ -108,7 +108,8 @@ fn anonymous(shared: bool) -> Backing {
 }
 
 /// Returns the backing of anonymous memory of `bytes` bytes in huge pages of a pool. `flags` choose
-/// the page size (`MAP_HUGE_SHIFT`). Fails with `EINVAL` for a size without a pool.
+/// the page size (`MAP_HUGE_SHIFT`). `shared` says whether the mapping is shared with children.
+/// Fails with `EINVAL` for a size without a pool.
 fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno> {
     let size = hugetlb::named_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
     let whole = bytes

@@ -21,7 +21,7 @@ const DEVICE: u64 = 15;
 /// The number of pages that are dropped before other tasks may run.
 const BATCH: usize = 32;
 
-/// Inode numbers of such files.
+/// The inode number of the next of the kernel's own files of huge pages.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
 /// The state of one page of a file.
@@ -533,8 +533,8 @@ impl Promises {
     /// Reserves pages for the bytes `range` of `file`, for the space number `owner`.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if the pool does not have this number of free pages, or the file system
-    /// may not have them.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages, the file system may
+    /// not have them, or memory is short.
     pub(super) fn new(owner: u64, file: &HugeFile, range: &Range<u64>) -> Result<Self, Errno> {
         let size = file.page_size();
         let indices = touched(size, range);

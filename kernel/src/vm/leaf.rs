@@ -1,9 +1,10 @@
 //! Entries of 2 MiB, and of 1 GiB from the pool. Such an entry maps a huge block, where other
 //! entries lead to a last-level table.
 //!
-//! Splitting one into a table of pages must not fail for lack of memory, since unmapping, for one,
-//! cannot return that error. Each such entry has a table in reserve, which is allocated with the
-//! entry and not touched before it is needed.
+//! Splitting such an entry into a table of pages must not fail for lack of memory, since unmapping,
+//! for one, cannot return that error. So each has a table in reserve, which is allocated with the
+//! entry and not touched before it is needed. The exception is an entry of a page of the pool,
+//! which is never split.
 
 use super::entry::{
     ACCESSED, ADDRESS, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO, frame_of,

@@ -150,7 +150,8 @@ impl AddressSpace {
 
     /// Reserves pages of the pool for a new mapping of huge pages, unless `flags` has `NORESERVE`.
     /// Extends the file to the end of a mapping with `WRITE`. Does nothing for other mappings.
-    /// Fails with `ENOMEM` if the pool has too few free pages.
+    /// Fails with `ENOMEM` if the pool has too few free pages, the file system of the file may not
+    /// have them, or memory is short.
     fn promise(
         &self,
         source: &mut Bytes,

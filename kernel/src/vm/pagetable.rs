@@ -132,7 +132,7 @@ pub(super) struct PageTables {
     tag: u64,
     /// The number of frames with tables, including the root and the tables in reserve.
     pub(super) count: u64,
-    /// The tables in reserve, one for each huge page.
+    /// The tables in reserve, one for each huge page that is no page of the pool.
     pub(super) deposits: Deposits,
     /// The bytes of huge pages from the pools that the tables map.
     pub(super) pool_bytes: u64,

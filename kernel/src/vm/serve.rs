@@ -494,7 +494,8 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Maps a frame at the entry, which is unused. `kind` is 0, `FILE` or `SHMEM`.
+    /// Maps `frame` at the entry, which is unused. `kind` is 0 for a private page, else `FILE` or
+    /// `SHMEM`. With `store`, the entry gets the area's right to store.
     fn put(&mut self, frame: FrameRef, kind: u64, store: bool) {
         let rights = entry_flags(self.flags) | if store { store_flags(self.flags) } else { 0 };
         if kind == 0 {
@@ -511,7 +512,9 @@ impl Change<'_> {
         self.entry.store(value, Ordering::Relaxed);
     }
 
-    /// Gives the present entry the rights of its area.
+    /// Gives the present entry the rights of its area. The right to store is given only if `shared`
+    /// says that the area is shared. In a private area, an entry keeps the right to store if it has
+    /// it.
     fn allow(&mut self, shared: bool) {
         // Private pages that may be stored to already stay so; others first go through `own`.
         let store = if shared {

@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 /// Device number of the kernel's own memory files, as on Linux.
 pub const DEVICE: u64 = 1;
 
-/// Inode numbers of such files.
+/// The inode number of the next of the kernel's own memory files.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
 /// Shared anonymous memory, or a segment of System V shared memory.

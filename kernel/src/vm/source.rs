@@ -243,7 +243,8 @@ impl MappedFile {
     /// `owner`. Does nothing for other files.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if the pool does not have this number of free pages.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages, the file system of
+    /// the file may not have them, or memory is short.
     pub(super) fn promise(&mut self, owner: u64, range: &Range<u64>) -> Result<(), Errno> {
         if let Some(huge) = self.source.as_huge() {
             self.promises = Some(Promises::new(owner, huge, range)?);

@@ -491,7 +491,10 @@ impl Node for HostNode {
 }
 
 impl HostNode {
-    /// Records that `node` has lost a name in this folder.
+    /// Records that `node` has lost a name in this folder: sets the link count of a folder to 0,
+    /// and subtracts 1 from that of another node. Marks the attributes of this folder, and of a
+    /// node that is no folder, as stale, so that the next use of them asks the host. Removes a file
+    /// without a name from the list of recently opened files.
     fn gone(&self, node: &Self) {
         self.doubt();
         if node.kind == FileKind::Directory {

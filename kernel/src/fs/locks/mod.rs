@@ -189,7 +189,9 @@ pub fn blocker(
     Some((shown_pid(World::Ranges, owner, &held), held))
 }
 
-/// Locks the whole file for this open file, or unlocks it if `kind` is `None` (`flock`).
+/// Locks the whole file for the open file `file`, or unlocks it if `kind` is `None` (`flock`).
+/// `pid` is the number of the process that requests the lock. With `wait` the task sleeps until no
+/// other open file holds a conflicting lock.
 ///
 /// # Errors
 /// Fails as [`lock_span`] does, but does not detect deadlocks.

@@ -1,5 +1,6 @@
-//! Memory of data that was sent and not received. It is charged to the sender, up to `SO_SNDBUF`.
-//! All sockets together have at most a quarter of RAM.
+//! Memory of data that was sent and not received. It is charged to the sender, up to `SO_SNDBUF`,
+//! except for messages of UDP, ICMP and netlink. All sockets together have at most a quarter of
+//! RAM.
 //!
 //! No process owns data in flight, so killing a process would not free it.
 

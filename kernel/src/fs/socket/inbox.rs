@@ -91,13 +91,13 @@ pub struct Got {
 /// The reason why an inbox refuses a segment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The socket that owns the inbox is gone.
+    /// The receiving socket is gone.
     Closed,
-    /// The owner has shut the inbox for senders (`SHUT_RD`).
+    /// The receiving socket has shut the inbox for senders (`SHUT_RD`).
     Shut,
     /// The inbox has reached its limit ([`Bounds`]).
     Full,
-    /// The owner is connected to another socket than the sender.
+    /// The receiving socket is connected to another socket than the sender.
     Stranger,
     /// Memory for an entry of the queue is short.
     Memory,
@@ -115,15 +115,16 @@ pub(super) struct Look {
     pub(super) ended: bool,
     /// The peer has stopped writing or is gone.
     pub(super) peer_ended: bool,
-    /// The owner has shut the inbox for senders, so it refuses data.
+    /// The socket of the inbox has shut it for senders, so the inbox refuses data.
     pub(super) shut: bool,
     /// The connection was reset.
     pub(super) reset: bool,
-    /// An error is pending, which the owner's next call returns.
+    /// An error is pending, which the next call on the socket of the inbox returns.
     pub(super) error: bool,
 }
 
-/// The inbox of a socket, the owner: the data that was sent to the socket and is not received yet.
+/// The inbox of a socket: the data that was sent to the socket and is not received yet. In the
+/// comments of its methods, the socket is the one that the inbox belongs to.
 #[derive(Debug)]
 pub(super) struct Inbox {
     id: u64,
@@ -133,18 +134,18 @@ pub(super) struct Inbox {
     /// The number of receivers that wait for bytes of a stream. While it is not 0, arriving bytes
     /// send no signal (`O_ASYNC`).
     awaiting: AtomicUsize,
-    /// The properties that the owner wants of segments: bits [`WITH_CREDENTIALS`] and
+    /// The properties that the socket wants of segments: bits [`WITH_CREDENTIALS`] and
     /// [`WITH_STAMP`].
     asked: AtomicU8,
     /// The number of messages that were dropped because the inbox was full.
     drops: AtomicU32,
-    /// The owner's notifier.
+    /// The socket's notifier.
     notifier: Arc<Notifier>,
 }
 
-/// The owner asks for the sender's credentials (`SO_PASSCRED`), or may do so once it is accepted.
+/// A receiver asks for the sender's credentials (`SO_PASSCRED`), or may do so once it is accepted.
 pub(super) const WITH_CREDENTIALS: u8 = 1;
-/// The owner asks for the time of sending (`SO_TIMESTAMP` and its like).
+/// A receiver asks for the time of sending (`SO_TIMESTAMP` and its like).
 pub(super) const WITH_STAMP: u8 = 2;
 
 /// The ID that no inbox has.
@@ -199,7 +200,7 @@ impl Inbox {
         self.state.lock().reset
     }
 
-    /// Returns whether the inbox takes no more data, because the owner is gone or has shut it.
+    /// Returns whether the inbox takes no more data, because the socket is gone or has shut it.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         let state = self.state.lock();
@@ -231,8 +232,8 @@ impl Inbox {
         self.state.lock().memory
     }
 
-    /// Sets or clears `SO_OOBINLINE`, and notifies the owner, because the urgent byte may be
-    /// readable now.
+    /// Sets or clears `SO_OOBINLINE`. Wakes the tasks that wait at the socket, because the urgent
+    /// byte may be readable now.
     pub(super) fn set_urgent_inline(&self, on: bool) {
         self.state.lock().urgent_inline = on;
         self.notifier.notify(PollMask::READABLE);
@@ -287,24 +288,25 @@ impl Inbox {
         drop(guard);
     }
 
-    /// Makes the inbox refuse data from all senders except the owner of the inbox with the number
+    /// Makes the inbox refuse data from all senders except the socket whose inbox has the number
     /// `id`. If `id` is `None`, all senders are admitted.
     pub(super) fn receive_only_from(&self, id: Option<u64>) {
         self.state.lock().only_from = id;
     }
 
-    /// Returns whether the owner is connected to the owner of the inbox `id`.
+    /// Returns whether the socket is connected to the one whose inbox has the number `id`.
     pub(super) fn receives_only_from(&self, id: u64) -> bool {
         self.state.lock().only_from == Some(id)
     }
 
-    /// Returns whether the inbox admits data from the owner of the inbox with the number `id`.
+    /// Returns whether the inbox admits data from the socket whose inbox has the number `id`.
     pub(super) fn admits(&self, id: u64) -> bool {
         self.state.lock().only_from.is_none_or(|only| only == id)
     }
 
-    /// Appends `segment`, which the owner of the inbox with the number `from` sent, and notifies
-    /// the owner. `bounds` are the limits of the inbox.
+    /// Appends `segment`, which was sent by the socket whose inbox has the number `from`. Wakes the
+    /// tasks that wait for data here, and sends the signals for it. `bounds` are the limits of this
+    /// inbox.
     ///
     /// # Errors
     /// Fails with the reason of the refusal, and returns `segment`, which the caller drops without
@@ -367,7 +369,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Returns whether the owner wants the property `what` of segments ([`WITH_CREDENTIALS`] or
+    /// Returns whether the socket wants the property `what` of segments ([`WITH_CREDENTIALS`] or
     /// [`WITH_STAMP`]).
     #[inline]
     pub(super) fn asks(&self, what: u8) -> bool {
@@ -375,7 +377,7 @@ impl Inbox {
         self.asked.load(Ordering::Relaxed) & what != 0
     }
 
-    /// Sets whether the owner wants the property `what` of segments ([`WITH_CREDENTIALS`] or
+    /// Sets whether the socket wants the property `what` of segments ([`WITH_CREDENTIALS`] or
     /// [`WITH_STAMP`]).
     pub(super) fn ask(&self, what: u8, on: bool) {
         if on {
@@ -403,8 +405,8 @@ impl Inbox {
     }
 
     /// Makes the last byte that arrived in the inbox the urgent byte, unless it was received
-    /// already. Notifies the owner in any case. The sender calls this if its own urgent byte found
-    /// no room.
+    /// already. Wakes the tasks that wait at the socket, and sends SIGURG, in any case. The sender
+    /// calls this if its own urgent byte found no room.
     pub(super) fn mark_last_urgent(&self) {
         let last = self.state.lock().segments.back().cloned();
         // A byte that was received already stays a normal one.
@@ -453,13 +455,13 @@ impl Inbox {
         }
     }
 
-    /// Records that the owner has stopped writing, so that the end of the peer is a hang-up.
+    /// Records that the socket has stopped writing, so that the end of the peer is a hang-up.
     pub(super) fn note_owner_ended(&self) {
         self.state.lock().owner_ended = true;
     }
 
-    /// Records that the peer of a TCP connection has stopped writing, and wakes the owner. Returns
-    /// `false` and does nothing if that was recorded before.
+    /// Records that the peer of a TCP connection has stopped writing, and wakes the tasks that wait
+    /// at the socket. Returns `false` and does nothing if that was recorded before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
             let state = self.state.lock();
@@ -474,9 +476,9 @@ impl Inbox {
         true
     }
 
-    /// Records that the peer has stopped writing or is gone, and wakes the owner. If `error` is
-    /// given, the owner's next call fails with it, unless an earlier error is pending. The signal
-    /// to the owner (`O_ASYNC`) reports the event `band`.
+    /// Records that the peer has stopped writing or is gone, and wakes the tasks that wait at the
+    /// socket. If `error` is given, the next call on the socket fails with it, unless an earlier
+    /// error is pending. The signal (`O_ASYNC`) reports the event `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         self.end_by(error, band, false);
     }
@@ -505,20 +507,21 @@ impl Inbox {
         }
     }
 
-    /// Ends the connection in both directions. The owner's next call fails with `error`, unless an
-    /// earlier error is pending. The signal to the owner (`O_ASYNC`) reports the event `band`.
+    /// Ends the connection in both directions. The next call on the socket fails with `error`,
+    /// unless an earlier error is pending. The signal (`O_ASYNC`) reports the event `band`.
     pub(super) fn reset(&self, error: Errno, band: Band) {
         self.state.lock().reset = true;
         self.end(Some(error), band);
     }
 
-    /// Makes the owner's next call fail with `error`. Notifies no task: the caller notifies the
-    /// owner later.
+    /// Makes the next call on the socket fail with `error`. Wakes no task: the caller does so
+    /// later.
     pub(super) fn put_error(&self, error: Errno) {
         self.state.lock().error = Some(error);
     }
 
-    /// Makes the owner's next call fail with `error`, and notifies the owner.
+    /// Makes the next call on the socket fail with `error`. Wakes the tasks that wait at the
+    /// socket, and sends the signal for an error.
     pub(super) fn set_error(&self, error: Errno) {
         self.put_error(error);
         self.notifier
@@ -532,7 +535,8 @@ impl Inbox {
     }
 
     /// Makes calls that receive return the end of the stream after the data that is in the inbox.
-    /// If `refuse`, the inbox also refuses further data. Notifies the owner and waiting senders.
+    /// If `refuse`, the inbox also refuses further data. Wakes the tasks that wait at the socket,
+    /// and senders that wait for room.
     pub(super) fn shut(&self, refuse: bool) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -541,7 +545,8 @@ impl Inbox {
         self.tell_of_change();
     }
 
-    /// Notifies the owner of a change of its state, and the senders that wait for room.
+    /// Wakes the tasks that wait at the socket, because its state has changed, and the senders that
+    /// wait for room.
     pub(super) fn tell_of_change(&self) {
         let waiting = core::mem::take(&mut self.state.lock().waiting);
         self.notifier
@@ -551,7 +556,7 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox because its owner is dropped, and drops the data in it. Returns whether
+    /// Closes the inbox because its socket is dropped, and drops the data in it. Returns whether
     /// there was any data.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state.lock();
@@ -570,10 +575,10 @@ impl Inbox {
         any
     }
 
-    /// Empties the inbox, so that its owner can be connected again. The owner's next call fails
-    /// with `error`, if given. The inbox refuses all data until [`Self::readmit`], because the old
-    /// peer may not know of the end yet. Returns the segments that were not received, which the
-    /// caller drops without a lock.
+    /// Empties the inbox, so that its socket can be connected again. The next call on the socket
+    /// fails with `error`, if given. The inbox refuses all data until [`Self::readmit`], because
+    /// the old peer may not know of the end yet. Returns the segments that were not received, which
+    /// the caller drops without a lock.
     #[must_use]
     pub(super) fn renew(&self, error: Option<Errno>) -> Vec<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -644,7 +649,8 @@ impl Inbox {
         Some(gone)
     }
 
-    /// Notifies senders that wait for room, and frees the memory of a long queue.
+    /// Wakes senders that wait for room. If `many`, also frees the memory of the queue, which was
+    /// long and is empty.
     #[cold]
     fn finish_consuming(mut state: SpinGuard<'_, Queue>, many: bool) {
         let waiting = core::mem::take(&mut state.waiting);

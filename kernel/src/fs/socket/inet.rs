@@ -110,7 +110,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns whether the socket may bind to addresses that this machine does not have.
+    /// Returns whether an option (`IP_FREEBIND`, `IP_TRANSPARENT`) lets the socket bind to
+    /// addresses that this machine does not have. If `v6`, the options of IPv6 count, too.
     fn may_be_anywhere(&self, v6: bool) -> bool {
         let options: &[usize] = if v6 {
             &[

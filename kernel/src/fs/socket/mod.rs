@@ -7,7 +7,8 @@
 //! ```
 //! Every socket has an [`inbox`]: a queue of segments. A sender puts a segment into the inbox of
 //! the receiving socket. As on Linux, the sender is charged for the segment's memory until it is
-//! received. A read of a stream can take bytes of several segments; a datagram is one segment.
+//! received. A segment of UDP, ICMP or netlink counts only for all sockets together. A read of a
+//! stream can take bytes of several segments; a datagram is one segment.
 //!
 //! TCP and UDP reach this machine alone, so there are no packets. A connection is a pair of sockets
 //! that know each other's inbox, as with `AF_UNIX`. TCP adds ports, states and errors. A protocol

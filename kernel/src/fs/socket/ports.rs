@@ -53,7 +53,8 @@ type Key = (Protocol, u16);
 static PORTS: SpinLock<BTreeMap<Key, Vec<Arc<Binding>>>> = SpinLock::new(BTreeMap::new());
 
 impl Binding {
-    /// Creates the binding of `socket` to `local` with the socket's current options.
+    /// Creates the binding of `socket` to `local` with the socket's current options for sharing a
+    /// port. `v6_only` says whether the binding serves IPv6 addresses alone.
     pub(super) fn new(protocol: Protocol, local: Endpoint, v6_only: bool, socket: &Socket) -> Self {
         let settings = socket.settings();
         Self {

@@ -26,7 +26,7 @@ pub(super) struct Mark {
     pub(super) apart: bool,
 }
 
-/// The contents and the state of an inbox.
+/// The contents and the state of an inbox. The receiver is the socket that the inbox belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The data to receive, oldest first.
@@ -46,7 +46,7 @@ pub(super) struct Queue {
     pub(super) bytes: usize,
     /// The memory that is charged for all segments, in bytes.
     pub(super) memory: usize,
-    /// No more data comes: the peer has stopped writing or is gone, or the owner has shut the
+    /// No more data comes: the peer has stopped writing or is gone, or the receiver has shut the
     /// inbox.
     pub(super) ended: bool,
     /// The peer has stopped writing or is gone.
@@ -54,18 +54,18 @@ pub(super) struct Queue {
     /// The peer ended a stream of TCP in order, before any error. A receiver then finds the end,
     /// not an error.
     pub(super) finished: bool,
-    /// The owner has stopped writing.
+    /// The receiver itself has stopped writing.
     pub(super) owner_ended: bool,
-    /// The owner has shut the inbox for senders.
+    /// The receiver has shut the inbox for senders.
     pub(super) shut: bool,
-    /// The owner is gone.
+    /// The receiver is gone.
     pub(super) closed: bool,
     /// The connection was reset.
     pub(super) reset: bool,
-    /// The pending error, which the owner's next call returns. `None` if there is none.
+    /// The pending error, which the receiver's next call returns. `None` if there is none.
     pub(super) error: Option<Errno>,
-    /// The number of the only inbox whose owner may send data here, because the owners are
-    /// connected. `None` admits all senders.
+    /// The number of the inbox of the only socket that may send data here, because it is connected
+    /// to the receiver. `None` admits all senders.
     pub(super) only_from: Option<u64>,
     /// The number of receivers that wait for a further segment behind segments that they have
     /// peeked at.

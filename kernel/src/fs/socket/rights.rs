@@ -24,7 +24,7 @@ pub(super) struct Flight {
     pub(super) count: usize,
 }
 
-/// All descriptors in flight.
+/// The sockets in flight, and the number of all descriptors in flight of each user.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     /// The number of descriptors in flight for each user that sent some, of all file types.

@@ -381,6 +381,7 @@ impl Socket {
     }
 
     /// Returns the memory of data that this socket has sent and that is not received yet, in bytes.
+    /// Returns 0 for UDP, ICMP and netlink, whose messages are not charged to the sender.
     pub fn unreceived(&self) -> usize {
         self.account.used()
     }

@@ -94,7 +94,8 @@ impl Socket {
         self.send_pieces(from, &mut rights, with, false)
     }
 
-    /// Returns whether bytes must be held back, or are held and must be sent first.
+    /// Returns whether new bytes must be held back, or held ones may have to be sent first. `more`
+    /// says that more data follows (`MSG_MORE`).
     #[inline]
     fn may_hold(&self, more: bool) -> bool {
         more || self.held.any() || self.settings().cork.get()

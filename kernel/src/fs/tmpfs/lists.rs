@@ -50,7 +50,8 @@ impl Lists {
             .store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Records whether the file has the default list (if `default`) or the access list.
+    /// Records in the hint whether the file has (`has`) the default list (if `default`) or the
+    /// access list.
     fn note(&self, default: bool, has: bool) {
         let bit = if default { HAS_DEFAULT } else { HAS_ACCESS };
         if has {

@@ -1,8 +1,10 @@
 //! The file system in memory. It serves the root, `/tmp`, `/dev`, nameless files (memfd), and
-//! mounts by programs.
+//! mounts by programs. A hugetlbfs is such a file system, too (`huge`).
 //!
-//! A file's pages are ordinary frames, allocated when they are first written. They are freed at
-//! once by truncation, or when the last name and the last open file are gone.
+//! A file's pages are ordinary frames, or huge pages of the pool in a hugetlbfs. They are allocated
+//! when they are first written or mapped. The pages of a copy of a host file are read from the host
+//! when they are needed (`below`). Pages are freed at once by truncation, or when the last name and
+//! the last open file are gone.
 
 mod below;
 mod beside;
@@ -61,9 +63,11 @@ pub const MAGIC: u64 = 0x0102_1994;
 pub struct Tmpfs {
     volume: Volume,
     next_inode: AtomicU64,
-    /// The number of frames that the files have in memory.
+    /// The number of pages that count against `page_limit`: the frames of files in memory, and one
+    /// page for each long text of a symbolic link. Huge pages count in `huge` instead.
     pages: AtomicU64,
-    /// The largest number of frames that the files may have. 0 means no limit.
+    /// The largest value of `pages`. 0 means no limit. Pages that are read from the host and texts
+    /// of the host's links may exceed it.
     page_limit: AtomicU64,
     nodes: AtomicU64,
     /// The largest number of files. 0 means no limit.

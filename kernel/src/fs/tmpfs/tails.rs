@@ -6,7 +6,7 @@ use alloc::sync::Weak;
 use alloc::vec::Vec;
 use machine::sync::SpinLock;
 
-/// Files that may have such a block.
+/// Files with a huge block that may reach behind their end.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
 
 /// Adds `node` to the list of files with a huge block that may reach behind their end. The list

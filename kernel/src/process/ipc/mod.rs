@@ -44,7 +44,7 @@ pub struct Owner {
     pub owner: [u32; 2],
     /// The creator: user and group.
     pub maker: [u32; 2],
-    /// The permission bits.
+    /// The permission bits. For shared memory, `SHM_DEST` and `SHM_LOCKED` as well.
     pub mode: u32,
     /// The time of creation or of the last change, in seconds since 1970.
     pub changed: i64,

@@ -289,7 +289,8 @@ pub(crate) fn suspends_filters(task: TaskRef) -> bool {
 }
 
 /// Returns the event for which `task` stops when it clones, or `None`, and whether the child is
-/// traced, too. `unseen` is `CLONE_UNTRACED`, and `asks` is `CLONE_PTRACE`.
+/// traced, too. `is_vfork` is `CLONE_VFORK`, `exit_signal` the child's exit signal, `unseen` is
+/// `CLONE_UNTRACED`, and `asks` is `CLONE_PTRACE`.
 pub(crate) fn clone_event(
     task: TaskRef,
     is_vfork: bool,

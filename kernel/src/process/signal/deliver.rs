@@ -19,8 +19,9 @@ pub(crate) fn recalculate(task: &Task) {
     recalculate_without(task, SigSet::EMPTY);
 }
 
-/// Does the same after `task` has ceased to take the signals `given_up`. Notifies other threads of
-/// those that are pending for the process.
+/// Sets or clears the SIGNAL bit as [`recalculate`] does, after `task` has ceased to take the
+/// signals `given_up`. Notifies other threads of those signals of `given_up` that are pending for
+/// the process.
 pub(crate) fn recalculate_without(task: &Task, given_up: SigSet) {
     let group = task.process().group.lock();
     let waiting = group.pending.set().union(task.signals().pending().set());
@@ -35,7 +36,8 @@ pub(crate) fn recalculate_without(task: &Task, given_up: SigSet) {
     }
 }
 
-/// Takes the next pending signal of `wanted`, or returns `None` and clears the SIGNAL bit.
+/// Takes the next signal of `wanted` that is pending for the current task `task` or its process. If
+/// there is none, returns `None` and clears the SIGNAL bit of `task`.
 fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut group = task.process().group.lock();
     let own = task.signals().pending().take(wanted);
@@ -50,7 +52,8 @@ fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     info
 }
 
-/// Notifies the timer, if any, that its signal was taken.
+/// Notifies the POSIX timer that has sent the signal `info`, if one has, that `task` has taken the
+/// signal.
 fn told(task: TaskRef, info: &mut Option<SigInfo>) {
     if let Some(info) = info {
         task.process().timers.posix.taken(info);
@@ -70,7 +73,8 @@ pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     info
 }
 
-/// Returns the restart code in the result of a call, or `None`.
+/// Returns the restart code (such as `ERESTARTSYS`) that is the result of the call in `frame`.
+/// Returns `None` for another result, and if the entry was no call.
 fn restart_code(frame: &UserFrame) -> Option<Errno> {
     if !frame.is_syscall() {
         return None;

@@ -14,8 +14,8 @@ struct Whole(Weak<Process>);
 
 struct Thread {
     task: Weak<Task>,
-    /// The signals go to its process. The process was named by the number of this thread, which is
-    /// not its main thread.
+    /// Whether the signals go to the process of `task`: a program has named the process by the
+    /// number of this thread, which is not its main thread.
     whole: bool,
 }
 
@@ -25,8 +25,8 @@ struct Group(u32);
 /// The sender yields the CPU after this number of examined processes.
 const BREATH: u32 = 64;
 
-/// Returns whether the users of the task that named an owner may send the owner signals, as on
-/// Linux.
+/// Returns whether signals may go to a recipient with the credentials `to`, as on Linux. The array
+/// holds the real and the effective user of the task that named the recipient.
 fn may_tell([real, effective]: [u32; 2], to: &Credentials) -> bool {
     let theirs = [to.users.real, to.users.saved];
     effective == 0 || theirs.contains(&effective) || theirs.contains(&real)
@@ -46,9 +46,9 @@ fn has_codes(signal: Signal) -> bool {
     )
 }
 
-/// Sends a signal about `notice` to the owner with credentials `to`, if that is allowed. Sends
-/// SIGURG for urgent data, and otherwise the chosen signal. Sends SIGIO if none is chosen or `send`
-/// fails for the chosen one.
+/// Sends a signal about `notice` to the recipient with the credentials `to` by calling `send`, if
+/// [`may_tell`] allows it. Sends SIGURG for urgent data, and otherwise the chosen signal. Sends
+/// SIGIO if none is chosen or `send` fails for the chosen one.
 fn tell(notice: Notice, to: &Credentials, send: impl Fn(SigInfo) -> Result<(), Errno>) {
     if !may_tell(notice.users, to) {
         return;

@@ -364,8 +364,9 @@ fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     }
 }
 
-/// Enters the task into its process, the table and its parent's children. Fails with `EAGAIN` if
-/// the process ends or one of its threads executes a program, and with `ENOMEM`.
+/// Enters the task into its process, the table and its parent's children. If `traced`, the tracer
+/// of `parent` traces the task from its start. Fails with `EAGAIN` if the process ends or one of
+/// its threads executes a program, and with `ENOMEM`.
 fn enter(
     request: &CloneRequest,
     parent: TaskRef,

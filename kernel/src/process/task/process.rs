@@ -284,10 +284,12 @@ pub struct Process {
     pub(crate) vfork_done: WaitQueue,
     /// Whether the parent of a `vfork` still waits for this process to release the parent's memory.
     pub(crate) vfork_pending: AtomicBool,
-    /// The notifier of descriptors that read signals (signalfd). `None` until one is waited on.
+    /// The notifier of descriptors that read signals (signalfd). `None` until the first call of
+    /// [`Process::signal_readers`].
     signal_readers: SpinLock<Option<Arc<Notifier>>>,
     has_signal_readers: AtomicBool,
-    /// The notifier of pidfds of the process. `None` until one is waited on.
+    /// The notifier of pidfds of the process. `None` until the first call of
+    /// [`Process::end_readers`].
     end_readers: SpinLock<Option<Arc<Notifier>>>,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
@@ -316,11 +318,14 @@ pub struct Process {
     pub(crate) personality: AtomicU32,
     /// Whether the addresses of the program were randomized. A child copies this from its parent.
     pub(crate) randomized: AtomicBool,
-    /// The name (`comm`) that the main thread had when it ended.
+    /// The name (`comm`) that the main thread had when it ended, or that a program has set since.
+    /// Unused while the main thread lives.
     pub(crate) last_name: SpinLock<super::Name>,
-    /// The timer slack of the main thread when it ended, in nanoseconds.
+    /// The timer slack of the main thread when it ended, in nanoseconds. Unused while the main
+    /// thread lives.
     pub(crate) last_timer_slack: AtomicU64,
-    /// The scheduling of the main thread when it ended.
+    /// The scheduling of the main thread when it ended, without its I/O priority and with the
+    /// changes that system calls have made since. Unused while the main thread lives.
     pub(crate) last_scheduling: SpinLock<Scheduling>,
     /// The peak resident memory in bytes of the address spaces that the process has left (exec).
     pub(crate) peak_rss: AtomicU64,
@@ -657,8 +662,8 @@ impl Process {
         readers
     }
 
-    /// Notifies the descriptors that read signals that a signal has come. Does nothing if no such
-    /// descriptor was used.
+    /// Notifies the descriptors that read signals (signalfd) that a signal has come. Does nothing
+    /// before the first call of [`Self::signal_readers`], since no task waits then.
     pub(crate) fn tell_signal_readers(&self) {
         // SeqCst: see `signal_readers`. The signal was added under a lock that readers take, too.
         if self.has_signal_readers.load(Ordering::SeqCst) {

@@ -193,7 +193,8 @@ impl Steering {
         }
     }
 
-    /// Changes to the phase for the requests and the wall time `wall`.
+    /// Changes the phase and the time of the leap second to those that the requests in `status`
+    /// call for at the wall time `wall`.
     fn advance(&mut self, wall: Nanos) {
         let asked = self.status & (status::INSERT | status::DELETE);
         let day = Nanos((wall.0 / DAY + 1) * DAY);
@@ -264,7 +265,8 @@ impl Steering {
         self.adjusting = (offset_us != 0).then_some((until, offset_us > 0));
     }
 
-    /// Sets the status that a request passes.
+    /// Sets the status to `new`, which a request passes, without its read-only bits. If that turns
+    /// the phase-locked loop off, resets the phase of the leap second.
     fn set_status(&mut self, new: u32) {
         if self.status & status::LOOP != 0 && new & status::LOOP == 0 {
             self.forget_leap();

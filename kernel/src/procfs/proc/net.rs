@@ -278,7 +278,8 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
     Ok(())
 }
 
-/// Returns Linux's number of a socket's state. Other sockets use the numbers of TCP, too.
+/// Returns Linux's number of the state `stage` of a socket. A socket other than TCP (`tcp` is
+/// `false`) has the number of a closed or of an established TCP connection.
 fn state(tcp: bool, stage: Stage) -> u8 {
     match stage {
         Stage::Closed => 7,

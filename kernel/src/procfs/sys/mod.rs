@@ -173,7 +173,8 @@ const ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// Shows the figure `index` of each order in each zone, as a number with three decimals.
+/// Shows the result of `index` for each order in each zone, in thousandths: as a number with three
+/// decimals and `width` columns before the point.
 fn indices(text: &mut Text, width: usize, index: fn(&FreeAreas, Order) -> i64) -> Written {
     for zone in stats::zones() {
         let name = stats::zone_name(stats::zone(zone).kind);

@@ -343,7 +343,9 @@ fn number_of(error: Errno) -> u32 {
     u32::try_from(error.to_return().wrapping_neg()).unwrap_or(0)
 }
 
-/// `SO_MEMINFO`: memory and bounds, in Linux's order.
+/// Returns the value of `SO_MEMINFO`: nine numbers of four bytes, in Linux's order. They are the
+/// memory of data to be received and its limit, the memory of sent data that is not received and
+/// its limit, four zeros, and the number of dropped messages.
 fn memory(socket: &Socket) -> Vec<u8> {
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     // Relaxed: an option orders nothing.

@@ -49,16 +49,18 @@ fn now() -> Duration {
 enum End {
     /// The block is free.
     Whole,
-    /// The block is not free, because one of its frames could not be moved.
+    /// The block is not free, because one of its frames could not be moved or found no free frame
+    /// elsewhere.
     Stuck,
-    /// There is no block to empty.
+    /// No block was emptied: there is none, the least cost is too high, or a GiB is being made.
     Nothing,
 }
 
 /// The most blocks that are tried for a waiting task.
 const TRIES: u32 = 3;
 
-/// The most blocks that are passed over in a row.
+/// The most blocks in a row that an attempt passes over because they have filled up since the
+/// compactor looked at them. The attempt then ends without a block.
 const BEGINNINGS: u32 = 64;
 
 /// The most frames in use for which [`empty_remains`] empties a block. Moving them costs little

@@ -127,8 +127,9 @@ impl Cache {
             .wait_uninterruptible(|| !self.is(index, |page| page.writing));
     }
 
-    /// Returns the first page of the range that is being written, or the last page that was looked
-    /// at. `None` if no page of the range is left.
+    /// Returns the first page of the range that is being written. If none of its first [`LOOKS`]
+    /// pages in memory is, returns the last of these. Returns `None` if no page of the disk is
+    /// being written, or if the range has fewer pages and none of them is.
     fn look_for_writing(&self, range: Range<u64>) -> Option<u64> {
         let state = self.state.lock();
         if state.writing == 0 {

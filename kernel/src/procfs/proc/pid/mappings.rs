@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
+//! `/proc/PID/maps`, `smaps`, `smaps_rollup` and `numa_maps`.
 
 use super::super::memory::meminfo_line;
 use crate::fs::devices;
