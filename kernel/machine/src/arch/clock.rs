@@ -168,8 +168,9 @@ fn ahead_at(now: Nanos) -> (Nanos, i64) {
     }
 }
 
-/// Sets the values that `ahead_at` reads. The caller ensures that no other thread sets them at the
-/// same time.
+/// Makes the wall clock differ from the monotonic clock by `offset` at the time `now`, and makes
+/// that offset grow by `rate` nanoseconds in 2^32 nanoseconds from then on. These are the values
+/// that `ahead_at` reads. The caller ensures that no other thread sets them at the same time.
 fn set_ahead(now: Nanos, offset: Nanos, rate: i64) {
     let sequence = AHEAD.sequence.load(Ordering::Relaxed);
     AHEAD.sequence.store(sequence + 1, Ordering::Relaxed);

@@ -179,8 +179,13 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
     wait_for_answers(me, post, request);
 }
 
-/// Spins for the usual time of an answer. A CPU that takes longer is not running: the host has
-/// given its core away, perhaps to this CPU, which then halts.
+/// Waits until all CPUs have answered `request`, which this CPU, number `me`, has put into its post
+/// `post`. Spins for the usual time of an answer. A CPU that takes longer is not running: the host
+/// has given its core away, perhaps to this CPU. So this CPU then halts until the last answer, or a
+/// request of another CPU, wakes it.
+///
+/// # Panics
+/// If a CPU does not answer within [`ANSWER_TIMEOUT`].
 fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
     let start = clock::now();
     let mut polls = 0u32;
