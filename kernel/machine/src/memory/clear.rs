@@ -14,17 +14,18 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use ebb_mm::Frame;
 
-/// 16-byte stores: every x86-64 CPU has them.
+/// The kind of routine that clears and copies by 16-byte stores, which every x86-64 CPU has. A
+/// value of [`WAY`].
 const SSE: u8 = 0;
-/// 32-byte stores.
+/// The kind of routine that clears and copies by 32-byte stores. A value of [`WAY`].
 const AVX: u8 = 1;
-/// `rep stosb` and `rep movsb`.
+/// The kind of routine that clears by `rep stosb` and copies by `rep movsb`. A value of [`WAY`].
 const STRING: u8 = 2;
 
 /// The fastest kind of routine on this machine: [`SSE`], [`AVX`] or [`STRING`].
 static WAY: AtomicU8 = AtomicU8::new(SSE);
 
-/// The routine of this kind that fills a page with zeros.
+/// The routine of the kind in [`WAY`] that fills a page with zeros.
 static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// The routine that fills an allocated page with zeros: that of `CLEAR_PAGE`, or one that checks

@@ -127,7 +127,8 @@ fn see_frames(frame: Frame, frames: u64) {
     }
 }
 
-/// Prints a message if a page was written to after it was freed.
+/// Checks the page at `page`, which was filled when it was freed. If it was written to since,
+/// counts that, and prints a message for each of the first [`TOLD`] such pages.
 fn see(page: *const u8) {
     if let Some(found) = damage_of(page) {
         let number = DAMAGED.fetch_add(1, Ordering::Relaxed);

@@ -104,7 +104,9 @@ impl Relief {
         done
     }
 
-    /// Does the next step that may free memory. The thread may wait.
+    /// Does the next step that may free memory, after an allocation failed with `error`. May block
+    /// the current thread. Fails with `ENOMEM` if no further step helps, or if the current task is
+    /// being killed.
     fn relieve(&mut self, error: AllocError) -> Result<(), Errno> {
         if matches!(error, AllocError::Isolated { .. }) {
             self.isolated += 1;
