@@ -121,8 +121,11 @@ pub fn rearm(other: Option<Nanos>) {
     }
 }
 
+/// Adds `node` to this CPU's queue, to expire at `deadline`, and makes the hardware timer fire at
+/// that time or before.
+///
 /// # Safety
-/// The node does not move until [`cancel`], and is on no queue.
+/// `node` does not move until [`cancel`], and is on no queue.
 unsafe fn insert(node: &Node, deadline: Nanos) {
     let cpu = cpu_id();
     let mut timers = QUEUES[cpu].timers.lock();
@@ -136,7 +139,7 @@ unsafe fn insert(node: &Node, deadline: Nanos) {
     ensure_armed(deadline);
 }
 
-/// Takes the node off its queue, if it is on one. No reference to it exists afterwards.
+/// Takes `node` off its queue, if it is on one. The queue has no reference to it afterwards.
 fn cancel(node: &Node) {
     let mut timers = QUEUES[node.cpu.load(Ordering::Relaxed)].timers.lock();
     // SAFETY: the node is on this queue or on none.
