@@ -185,7 +185,8 @@ impl<T: Linked> Heap<T> {
         true
     }
 
-    /// Melds two trees into one. Null is the empty tree.
+    /// Melds the trees with the roots `a` and `b` into one, and returns its root. Null is the empty
+    /// tree.
     ///
     /// # Safety
     /// Both must be null or roots of different trees of guarded items.
@@ -220,7 +221,8 @@ impl<T: Linked> Heap<T> {
         }
     }
 
-    /// Melds a list of siblings into one tree: in pairs from the left, then from the right.
+    /// Melds the list of siblings that begins with `first` into one tree: in pairs from the left,
+    /// then from the right. Returns its root, or null if `first` is null.
     ///
     /// # Safety
     /// `first` must be null or the first of a list of siblings that has no other owner.

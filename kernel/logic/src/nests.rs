@@ -99,7 +99,8 @@ impl Nests {
         self.0.is_empty()
     }
 
-    /// Returns whether `to` is below `from`.
+    /// Returns whether the epoll set `to` is in the set `from`, directly or in a set that `from`
+    /// contains. Each step uses up one of `steps`. Fails with [`TooDeep`] if `steps` are used up.
     fn reaches(&self, from: u64, to: u64, steps: &mut usize) -> Result<bool, TooDeep> {
         for &inner in self.0.get(&from).map_or(&[][..], |r| &r.below) {
             *steps = steps.checked_sub(1).ok_or(TooDeep)?;
@@ -110,7 +111,9 @@ impl Nests {
         Ok(false)
     }
 
-    /// Checks that all paths up from a set and from the sets below it are short and few.
+    /// Checks all paths up from the set `number`, and from the sets that it contains, directly or
+    /// indirectly. Each step uses up one of `steps`. Fails with [`TooDeep`] if a path has more than
+    /// [`MAX_LEVELS`] sets or `steps` are used up.
     fn fits(&self, number: u64, steps: &mut usize) -> Result<(), TooDeep> {
         self.climb(number, 1, steps)?;
         for &inner in self.0.get(&number).map_or(&[][..], |r| &r.below) {

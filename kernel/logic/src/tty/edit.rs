@@ -15,7 +15,7 @@ enum Erased {
 const BACKSPACE: u8 = 0o10;
 
 impl Discipline {
-    /// Returns whether a byte belongs to the character before it.
+    /// Returns whether the byte `c` belongs to the character before it (`IUTF8`).
     fn belongs(&self, c: u8) -> bool {
         self.termios.input.contains(Input::IUTF8) && is_continuation(c)
     }
@@ -88,8 +88,8 @@ impl Discipline {
         found.map(|(behind, c)| (c, behind + 1))
     }
 
-    /// Shows that a character is erased. The line no longer contains it. `tail` has its further
-    /// bytes, last first.
+    /// Shows that a character is erased, when `what` is erased. The line no longer contains it. `c`
+    /// is its first byte, and `tail` has its further bytes, last first.
     fn show_erased(&mut self, c: u8, tail: &[u8], what: Erased) {
         let local = self.termios.local;
         if local.contains(Local::ECHOPRT) {
