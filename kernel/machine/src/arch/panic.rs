@@ -244,12 +244,14 @@ fn name(vector: u64) -> &'static str {
     }
 }
 
-/// The precompiled `alloc` names it; nothing unwinds here.
+/// Exists because the precompiled `alloc` refers to it. It is never called, because a panic ends
+/// the VM and unwinds no stack.
 #[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// The precompiled `alloc` names it, too: where an unwinding would go on.
+/// Exists because the precompiled `alloc` refers to it: unwinding would continue here. It is never
+/// called, because a panic ends the VM and unwinds no stack.
 #[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {

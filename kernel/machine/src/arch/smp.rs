@@ -14,9 +14,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Physical address of the real-mode code: below 1 MiB, in RAM that nothing else uses.
 const TRAMPOLINE: u64 = 0x8000;
-/// The time that the CPUs have to arrive before they are woken again.
+/// The time that the other CPUs have to come online before they are sent start-up interrupts again.
 const ARRIVAL: Nanos = Nanos::from_millis(100);
-/// The number of times that they are woken.
+/// The number of times that start-up interrupts are sent to the other CPUs.
 const ATTEMPTS: u32 = 20;
 
 unsafe extern "C" {
