@@ -34,11 +34,12 @@ const MAX_RANGES: usize = 16;
 const DMA32_END: u64 = 1 << 32;
 /// The number of bytes that SeaBIOS leaves for its tables, above its scratch memory.
 const FIRMWARE_SKIPS: u64 = 16 << 20;
-/// The most bytes of that scratch memory. SeaBIOS uses 124 KiB of it if there is no option ROM.
+/// The most bytes of SeaBIOS's scratch memory. SeaBIOS uses 124 KiB of it if there is no option
+/// ROM.
 const FIRMWARE_SCRATCH: u64 = 4 << 20;
 /// The end of the memory that firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
-/// Firmware that moves its work above [`LOW_END`] stays below this.
+/// The end of the memory that firmware uses if it moves its work above [`LOW_END`].
 const FIRMWARE_END: u64 = 16 << 20;
 
 const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;

@@ -154,8 +154,8 @@ global_asm!(
 unsafe extern "C" {
     fn ebb_clear_page_sse(page: *mut u8);
     fn ebb_clear_page_avx(page: *mut u8);
-    /// Fills up to `pages` pages with zeros. Returns the number of pages that are left, if it stops
-    /// because another thread is due.
+    /// Fills the `pages` pages from `page` on with zeros, one after the other. Returns the number
+    /// of pages that are left: 0, or more if it stops because work of the current thread is due.
     fn ebb_clear_pages_avx(page: *mut u8, pages: u64) -> u64;
     fn ebb_clear_page_string(page: *mut u8);
     fn ebb_copy_page_sse(to: *mut u8, from: *const u8);

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use ebb_mm::{Contents, Frame};
 use logic::page_poison::{Damage, Fill, POISON, POISON_WORD, damage};
 
-/// [`Fill`] as a number.
+/// The contents with which freed pages are filled: a [`Fill`] as a number.
 static FILL: AtomicU8 = AtomicU8::new(Fill::Nothing as u8);
 /// Whether an allocated page is filled with zeros.
 static INIT_ON_ALLOC: AtomicBool = AtomicBool::new(false);
