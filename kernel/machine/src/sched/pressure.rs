@@ -21,11 +21,11 @@ use logic::psi::cpu::{Cpu, Running};
 use logic::psi::group::{CpuTimes, Group, Report};
 use logic::psi::{Resource, Stall, Times};
 
-/// Bits of [`Thread::stalls`]: the thread stalls for memory.
+/// Bit of [`Thread::stalls`]: the thread stalls for memory.
 const MEMORY: u32 = 1;
-/// The thread waits for reads or writes when it sleeps.
+/// Bit of [`Thread::stalls`]: the thread waits for reads or writes when it sleeps.
 const IO: u32 = 2;
-/// The thread sleeps, and its CPU's counts include that.
+/// Bit of [`Thread::stalls`]: the thread sleeps, and its CPU's counts include that.
 const ASLEEP: u32 = 4;
 
 /// The pressure stall information of one CPU: for how long its threads have waited for the CPU, and
@@ -33,7 +33,7 @@ const ASLEEP: u32 = 4;
 pub(super) struct Pressure {
     /// The time since which threads have waited for the CPU; 0 if none waits.
     contended_since_ns: AtomicU64,
-    /// The time for which threads waited before that.
+    /// The time in nanoseconds for which threads waited for the CPU before `contended_since_ns`.
     contended_ns: AtomicU64,
     /// Threads of the CPU stall for memory, reads or writes.
     stalled: AtomicBool,
@@ -300,7 +300,7 @@ pub fn io_wait() -> Stalling {
     stalling
 }
 
-/// Wakes the thread in [`wait_for_stall`] if the resource is watched.
+/// Wakes the thread in [`wait_for_stall`] if `resource` is watched.
 fn tell(resource: Resource) {
     if is_watched(resource) && !STALLED.swap(true, Relaxed) {
         WATCHER.wake_all();

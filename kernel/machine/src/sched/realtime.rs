@@ -95,12 +95,13 @@ impl Realtime {
         at_front
     }
 
-    /// Returns whether its slice of `SCHED_RR` is used up.
+    /// Returns whether the thread has used up its slice of `SCHED_RR`. Always returns `false` for
+    /// `SCHED_FIFO`.
     fn has_expired(&self) -> bool {
         self.round_robin.load(Relaxed) && self.left_ns.load(Relaxed) == 0
     }
 
-    /// Starts a slice of `SCHED_RR`.
+    /// Gives the thread a full slice of `SCHED_RR` ([`rr_slice_ns`]).
     fn refill(&self) {
         self.left_ns.store(rr_slice_ns(), Relaxed);
     }
