@@ -61,8 +61,8 @@ impl Entry {
         })
     }
 
-    /// Returns the position of these rights in a file's permission bits, or `None` if they are not
-    /// in them.
+    /// Returns the position of the entry's rights in a file's permission bits: the number of the
+    /// lowest bit. Returns `None` if the permission bits do not contain them.
     fn shift(self) -> Option<u32> {
         match self.tag {
             Tag::Owner => Some(6),

@@ -23,14 +23,14 @@ const NAMES: [&str; 6] = [
     "prefer (many)",
 ];
 
-/// Flags in a program's mode. This one ignores nodes that do not exist.
+/// Flag in a program's mode: nodes that do not exist are ignored.
 const STATIC_NODES: u32 = 1 << 15;
-/// Node numbers are relative to the existing nodes.
+/// Flag in a program's mode: node numbers are relative to the existing nodes.
 const RELATIVE_NODES: u32 = 1 << 14;
-/// Pages may migrate to the node that uses them.
+/// Flag in a program's mode: pages may migrate to the node that uses them.
 const NUMA_BALANCING: u32 = 1 << 13;
 const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
-/// Position of these flags in a packed policy.
+/// Position of the flags in a packed policy: the number of the lowest bit.
 const FLAGS_AT: u32 = 3;
 const MODE: u8 = (1 << FLAGS_AT) - 1;
 

@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(ask(16, &[2, 6]), number(Errno::EINVAL));
     }
 
-    /// Returns type, flags, sequence and port of each answer.
+    /// Returns type, flags, sequence and port of each answer to the requests in `bytes`.
     fn heads(bytes: &[u8]) -> Vec<(u16, u16, u32, u32)> {
         let head = |bytes: &Vec<u8>| {
             let length = word(bytes, 0) as usize;

@@ -58,7 +58,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Retires the page that `entry` maps.
+    /// Retires the page that `entry` mapped: the page is freed once all CPUs have flushed.
     #[inline]
     fn retire_page(&mut self, entry: u64) {
         self.retire(target::<M>(entry), entry & M::BITS.owned != 0);

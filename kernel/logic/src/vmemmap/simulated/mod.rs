@@ -34,13 +34,13 @@ const LARGE: u64 = 1 << 7;
 const OWNED: u64 = 1 << 9;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The CPU that exchanges.
+/// The number of the CPU that exchanges.
 pub(super) const WRITER: usize = 0;
-/// A CPU that only reads.
+/// The number of a CPU that only reads.
 pub(super) const READER: usize = 1;
 const CPUS: usize = 2;
 
-/// The fault of the machine.
+/// The fault that the machine has, so that a test shows that it would be noticed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wrong {
     Nothing,
