@@ -41,12 +41,14 @@ const POLLS_PER_LOOK: u32 = 16;
 /// The time after which a CPU that has not answered is considered dead.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 
+/// The request that a CPU has posted for other CPUs, and the answers that it still waits for.
 #[repr(align(64))]
 struct Post {
     request: UnsafeCell<FlushRequest>,
-    /// The CPUs that have not answered yet.
+    /// The CPUs that have not answered `request` yet, one bit each.
     waiting: AtomicU64,
-    /// The owner has halted. The last CPU to answer wakes it.
+    /// Whether the CPU that owns the post has halted to wait for the answers. The last CPU to
+    /// answer then wakes it.
     halted: AtomicBool,
 }
 
