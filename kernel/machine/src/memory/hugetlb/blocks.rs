@@ -45,6 +45,7 @@ static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     count: 0,
 });
 
+/// The pageblocks that left a pool and contain their own part of the memmap.
 struct Carriers {
     /// Blocks that [`relieve`] has not tried yet.
     stack: Stack,
