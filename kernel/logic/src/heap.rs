@@ -14,14 +14,15 @@ pub struct Links<T> {
     inner: UnsafeCell<Inner<T>>,
 }
 
+/// The key of an item and its links in a heap.
 struct Inner<T> {
     key: u64,
     queued: bool,
-    /// First child.
+    /// The first child of the item; null if there is none.
     child: *const T,
-    /// Next sibling.
+    /// The next sibling of the item; null if there is none.
     next: *const T,
-    /// Previous sibling, or the parent of a first child. Null for the root.
+    /// The previous sibling of the item, or the parent of a first child. Null for the root.
     previous: *const T,
 }
 

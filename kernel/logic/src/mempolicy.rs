@@ -82,10 +82,12 @@ impl Policy {
     }
 
     /// Returns the policy with this `mode`, which includes flags, for these `nodes`.
+    /// `MPOL_PREFERRED` without nodes and without flags for node numbers becomes `MPOL_LOCAL`.
     ///
     /// # Errors
-    /// `EINVAL` for an unknown mode, flags that exclude each other, and nodes that the mode does
-    /// not allow.
+    /// `EINVAL` for an unknown mode, and for flags that exclude each other or do not fit the mode.
+    /// `EINVAL` if `nodes` has nodes for a mode without nodes, or no existing node for a mode that
+    /// needs one. With relative node numbers each node exists.
     pub fn new(mode: u32, nodes: Nodes) -> Result<Self, Errno> {
         Self::check_mode(mode)?;
         let flags = mode & FLAGS;

@@ -14,11 +14,12 @@ pub(crate) const MAX_STEPS: usize = 4096;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
+/// The relations of one epoll set to other ones.
 #[derive(Debug, Default)]
 struct Relations {
-    /// Sets that contain this one.
+    /// The numbers of the sets that contain this one.
     above: Vec<u64>,
-    /// Sets in this one.
+    /// The numbers of the sets in this one.
     below: Vec<u64>,
 }
 
