@@ -61,8 +61,8 @@ impl Entry {
         })
     }
 
-    /// Returns the position of these rights in a file's permission bits, or `None` if they are not
-    /// in them.
+    /// Returns the position of the entry's rights in a file's permission bits: the number of the
+    /// lowest bit. Returns `None` if the permission bits do not contain them.
     fn shift(self) -> Option<u32> {
         match self.tag {
             Tag::Owner => Some(6),
@@ -156,8 +156,8 @@ impl<'a> List<'a> {
         self.entries().all(|entry| entry.shift().is_some())
     }
 
-    /// Returns whether the list grants `who` the access in `wanted` to a file that `who` does not
-    /// own.
+    /// Returns whether the list grants `who` the access in `wanted` to a file with the attributes
+    /// `owned`, which `who` does not own.
     fn grants(self, who: &Credentials, wanted: Wanted, owned: &Owned) -> bool {
         let has = |rights: u32| wanted.0 & RIGHTS & !rights == 0;
         let mut in_a_group = false;
@@ -210,7 +210,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Sets the rights of each entry of a checked list to the result of `rights`.
+/// Sets the rights of each entry of `list`, a checked list, to the result of `rights`.
 fn change(list: &mut [u8], mut rights: impl FnMut(Entry) -> u32) {
     for place in list[HEADER..].chunks_exact_mut(ENTRY) {
         if let Some(entry) = Entry::read(place) {

@@ -281,7 +281,8 @@ impl Program {
     }
 }
 
-/// Returns the new value of A, or `None` on a division by zero.
+/// Applies the operation `how` to `a`, the value of register A, and to `b`. Returns the new value
+/// of A, or `None` on a division by zero.
 fn calculate(how: Arithmetic, a: u32, b: u32) -> Option<u32> {
     Some(match how {
         Arithmetic::Add => a.wrapping_add(b),
@@ -296,11 +297,14 @@ fn calculate(how: Arithmetic, a: u32, b: u32) -> Option<u32> {
     })
 }
 
-/// Checks each instruction, the targets of jumps, and that memory is read only after every path to
-/// the instruction has written it.
+/// Checks each of `instructions`, the targets of jumps, and that memory is read only after every
+/// path to the instruction has written it.
 ///
 /// Each path is represented by the set of words that it has written. The sets at jumps are noted at
 /// their targets. At an unreachable instruction all words count as written, as on Linux.
+///
+/// # Errors
+/// `EINVAL` if a check fails. `ENOMEM` if memory is short.
 fn check_ways(instructions: &[Instruction]) -> Result<(), Errno> {
     let len = instructions.len();
     let mut noted = Vec::new();

@@ -210,7 +210,8 @@ fn instructions_count_as_linux_translates_them() {
     assert_eq!(counts(&[branch(IF_EQUAL, 1 << 31, 1, 2)]), 3);
 }
 
-/// Returns the new value of A, by 64-bit arithmetic, or `None` on a division by zero.
+/// Applies the instruction `code` to `a`, the value of register A, and to `b`, by 64-bit
+/// arithmetic. Returns the new value of A, or `None` on a division by zero.
 fn model(code: u16, a: u32, b: u32) -> Option<u32> {
     let (wide, other) = (u64::from(a), u64::from(b));
     let result = match code & !8 {
@@ -237,7 +238,7 @@ fn arithmetic() -> impl Strategy<Value = u16> {
     prop::sample::select(codes)
 }
 
-/// Mostly valid instructions, with a few codes and small numbers.
+/// Generates mostly valid instructions, with a few codes and small numbers.
 fn instruction() -> impl Strategy<Value = Instruction> {
     let codes = vec![
         0x00, 0x01, 0x02, 0x03, 0x05, 0x07, 0x0c, 0x15, 0x16, 0x1d, 0x20, 0x24, 0x25, 0x35, 0x3c,

@@ -10,8 +10,8 @@ pub trait Named {
     fn name(&self) -> &[u8];
 }
 
-/// Returns both halves of a product combined, so that every bit of both factors influences the
-/// result.
+/// Returns the two halves of the product of `a` and `b` combined by exclusive or, so that every bit
+/// of both factors influences the result.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
@@ -81,7 +81,7 @@ impl<T: Named> ByName<T> {
         self.get_at(hash(self.key, name), name)
     }
 
-    /// Like [`Self::get`], for a `name` whose hash is `hash`.
+    /// Returns the item called `name`, whose hash is `hash`, or `None` if the set has no such item.
     pub(super) fn get_at(&self, hash: u64, name: &[u8]) -> Option<&T> {
         let alike = self.by_hash.get(&hash)?;
         core::iter::once(&alike.first)
@@ -122,7 +122,8 @@ impl<T: Named> ByName<T> {
         self.remove_at(hash(self.key, name), name)
     }
 
-    /// Like [`Self::remove`], for a `name` whose hash is `hash`.
+    /// Removes the item called `name`, whose hash is `hash`, and returns it. Returns `None` if the
+    /// set has no such item.
     pub(super) fn remove_at(&mut self, hash: u64, name: &[u8]) -> Option<T> {
         let alike = self.by_hash.get_mut(&hash)?;
         let thing = if alike.first.name() != name {

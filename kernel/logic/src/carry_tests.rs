@@ -10,7 +10,7 @@ use std::vec::Vec;
 #[cfg(not(ebb_model))]
 use std::{sync::Arc, thread};
 
-/// Runs every interleaving, or just one without a model.
+/// Calls `run` for every interleaving of its threads, or just once without a model.
 fn model(run: impl Fn() + Sync + Send + 'static) {
     #[cfg(ebb_model)]
     loom::model(run);
@@ -20,7 +20,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 const OLD: usize = 0;
 const NEW: usize = 1;
-/// The first of the private copies that spaces make.
+/// Index of the first of the frames for private copies, of which each space has one.
 const OWN: usize = 2;
 const BEFORE: u32 = 1;
 const STORED: u32 = 7;
@@ -33,8 +33,8 @@ struct Entry {
     writable: bool,
 }
 
-/// References and bytes of a frame. Reads and writes of the two are separate steps. One lock guards
-/// both, so that there are fewer interleavings.
+/// The number of references to a frame, and its contents. Each of the two is read and written by
+/// itself. One lock guards both, so that there are fewer interleavings.
 #[derive(Copy, Clone, Default, Debug)]
 struct Frame {
     references: u32,
@@ -91,13 +91,15 @@ impl World {
         entry.frame.expect("mapped")
     }
 
-    /// A program stores. The CPU has the entry in its TLB from the fault on.
+    /// Stores to the page as a program in `space` does. The CPU has the entry in its TLB from the
+    /// fault on.
     fn store(&self, space: usize) {
         let frame = self.fault(space);
         self.frames[frame].lock().bytes = STORED;
     }
 
-    /// A system call holds the page and fills it later; the program itself does not store.
+    /// Gets a reference to the page of `space` and fills the page later, as a system call does. The
+    /// program itself does not store.
     fn fill(&self, space: usize) {
         let frame = {
             let mut entry = self.entries[space].lock();
@@ -115,7 +117,7 @@ impl World {
         self.frames[frame].lock().references -= 1;
     }
 
-    /// A program unmaps the page.
+    /// Unmaps the page as a program in `space` does.
     fn unmap(&self, space: usize) {
         let gone = {
             let mut entry = self.entries[space].lock();
@@ -127,7 +129,7 @@ impl World {
         }
     }
 
-    /// The joiner parks the entry, if no operation has parked it.
+    /// Parks the entry of `space` as the joiner does, unless an operation has parked it.
     fn park_to_join(&self, space: usize) {
         let mut entry = self.entries[space].lock();
         if entry.parked == ParkedBy::None {
@@ -136,7 +138,8 @@ impl World {
         }
     }
 
-    /// The joiner gives up and unparks the entry.
+    /// Unparks the entry of `space`, as the joiner does when it gives up, if the joiner has parked
+    /// it.
     fn give_back(&self, space: usize) {
         let mut entry = self.entries[space].lock();
         if entry.parked == ParkedBy::Joiner {
@@ -144,7 +147,8 @@ impl World {
         }
     }
 
-    /// Moves the frame.
+    /// Moves the frame that the entries of `spaces` spaces map, which the mover has parked. Returns
+    /// the number of entries that map the new frame then, 0 if the frame was not moved.
     fn carry(&self, spaces: usize) -> usize {
         self.carry_parked_by(ParkedBy::Mover, spaces)
     }

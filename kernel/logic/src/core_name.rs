@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub program: &'a [u8],
 }
 
-/// Returns the decimal digits of a number. They are written to the end of `buffer`.
+/// Returns the decimal digits of `number`. They are written to the end of `buffer`.
 fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut at = buffer.len();
     loop {
@@ -61,7 +61,9 @@ impl Name {
         self.add(digits(number, &mut [0; 20]))
     }
 
-    /// Adds a text that must be one component of a path, or a part of one. Each `/` becomes a `!`.
+    /// Adds `text`, which must be one component of a path or a part of one. So each `/` becomes a
+    /// `!`, and so does the first byte of `.` and of `..`. An empty text becomes a `!`. Fails with
+    /// [`TryReserveError`] if memory is short.
     fn text(&mut self, text: &[u8]) -> Result<(), TryReserveError> {
         let start = self.0.len();
         self.add(text)?;

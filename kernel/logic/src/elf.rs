@@ -88,7 +88,8 @@ pub struct Interpreter {
 pub const PATH_BYTES: usize = 4096;
 
 impl Interpreter {
-    /// Parses the program header of an interpreter.
+    /// Parses `entry`, the program header of an interpreter. Fails with [`ElfError::Malformed`] if
+    /// the path with its NUL has less than 2 or more than [`PATH_BYTES`] bytes.
     fn new(entry: &ProgramHeader) -> Result<Self, ElfError> {
         let bytes = usize::try_from(entry.p_filesz).ok();
         match bytes.filter(|bytes| (2..=PATH_BYTES).contains(bytes)) {
@@ -262,7 +263,8 @@ fn check(segment: &Segment, user_end: u64) -> Result<(), ElfError> {
     Ok(())
 }
 
-/// Returns whether the segment contains the program headers.
+/// Returns whether the bytes that `segment` has in the file contain all program headers that
+/// `header` describes.
 fn covers(segment: &Segment, header: &Header) -> bool {
     let bytes = (header.count * PROGRAM_HEADER_BYTES) as u64;
     let end = header.table_offset.checked_add(bytes);

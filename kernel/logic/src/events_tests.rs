@@ -15,7 +15,8 @@ fn event(watch: i32, mask: u32, name: &[u8]) -> Event<'_> {
     }
 }
 
-/// Returns watch, mask and name of the next event.
+/// Takes the next event out of `queue`. Returns its watch, its mask and its name, or `None` if
+/// `queue` is empty.
 fn read(queue: &mut Events) -> Option<(i32, u32, Vec<u8>)> {
     let bytes = queue.take(usize::MAX)?.expect("there is room");
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());

@@ -14,14 +14,15 @@ pub struct Links<T> {
     inner: UnsafeCell<Inner<T>>,
 }
 
+/// The key of an item and its links in a heap.
 struct Inner<T> {
     key: u64,
     queued: bool,
-    /// First child.
+    /// The first child of the item; null if there is none.
     child: *const T,
-    /// Next sibling.
+    /// The next sibling of the item; null if there is none.
     next: *const T,
-    /// Previous sibling, or the parent of a first child. Null for the root.
+    /// The previous sibling of the item, or the parent of a first child. Null for the root.
     previous: *const T,
 }
 
@@ -185,7 +186,8 @@ impl<T: Linked> Heap<T> {
         true
     }
 
-    /// Melds two trees into one. Null is the empty tree.
+    /// Melds the trees with the roots `a` and `b` into one, and returns its root. Null is the empty
+    /// tree.
     ///
     /// # Safety
     /// Both must be null or roots of different trees of guarded items.
@@ -220,7 +222,8 @@ impl<T: Linked> Heap<T> {
         }
     }
 
-    /// Melds a list of siblings into one tree: in pairs from the left, then from the right.
+    /// Melds the list of siblings that begins with `first` into one tree: in pairs from the left,
+    /// then from the right. Returns its root, or null if `first` is null.
     ///
     /// # Safety
     /// `first` must be null or the first of a list of siblings that has no other owner.

@@ -92,10 +92,10 @@ impl<T: Linked> List<T> {
         self.first.is_null()
     }
 
-    /// Returns the links of an item.
+    /// Returns the links of `item`.
     ///
     /// # Safety
-    /// The item must be valid and guarded, and no other reference to its links may be in use.
+    /// `item` must be valid and guarded, and no other reference to its links may be in use.
     unsafe fn of<'a>(item: *const T) -> &'a mut Inner<T> {
         // SAFETY: the caller guarantees that the item is valid and its links are not referenced
         // elsewhere.

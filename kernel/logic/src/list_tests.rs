@@ -31,7 +31,8 @@ enum Event {
     Front,
     Back,
     Remove(usize),
-    /// Removes items whose number has this remainder modulo 3, and stops after this many.
+    /// Removes items whose number has the first value as its remainder modulo 3, and stops after as
+    /// many items as the second value says.
     Sift(usize, usize),
     /// Moves items whose number has this remainder modulo 3 to the end.
     Append(usize),

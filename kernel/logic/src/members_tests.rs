@@ -244,7 +244,8 @@ mod model {
         }
     }
 
-    /// Drops the page while `other` runs. No space shows the old page after the walk, nor after
+    /// Drops the page while `other` runs on another thread. The file begins with the first of
+    /// `spaces` as its member. Checks that no space shows the old page after the walk, nor after
     /// `other` has ended.
     fn check(spaces: Vec<Space>, other: fn(&File, &[Space])) {
         let file = File::new(&spaces[..1]);

@@ -23,14 +23,14 @@ const NAMES: [&str; 6] = [
     "prefer (many)",
 ];
 
-/// Flags in a program's mode. This one ignores nodes that do not exist.
+/// Flag in a program's mode: nodes that do not exist are ignored.
 const STATIC_NODES: u32 = 1 << 15;
-/// Node numbers are relative to the existing nodes.
+/// Flag in a program's mode: node numbers are relative to the existing nodes.
 const RELATIVE_NODES: u32 = 1 << 14;
-/// Pages may migrate to the node that uses them.
+/// Flag in a program's mode: pages may migrate to the node that uses them.
 const NUMA_BALANCING: u32 = 1 << 13;
 const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
-/// Position of these flags in a packed policy.
+/// Position of the flags in a packed policy: the number of the lowest bit.
 const FLAGS_AT: u32 = 3;
 const MODE: u8 = (1 << FLAGS_AT) - 1;
 
@@ -82,10 +82,12 @@ impl Policy {
     }
 
     /// Returns the policy with this `mode`, which includes flags, for these `nodes`.
+    /// `MPOL_PREFERRED` without nodes and without flags for node numbers becomes `MPOL_LOCAL`.
     ///
     /// # Errors
-    /// `EINVAL` for an unknown mode, flags that exclude each other, and nodes that the mode does
-    /// not allow.
+    /// `EINVAL` for an unknown mode, and for flags that exclude each other or do not fit the mode.
+    /// `EINVAL` if `nodes` has nodes for a mode without nodes, or no existing node for a mode that
+    /// needs one. With relative node numbers each node exists.
     pub fn new(mode: u32, nodes: Nodes) -> Result<Self, Errno> {
         Self::check_mode(mode)?;
         let flags = mode & FLAGS;

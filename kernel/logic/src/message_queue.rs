@@ -189,8 +189,9 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(())
     }
 
-    /// Hands a message to the first receiver that waits for it and has room, or keeps it if there
-    /// is none. Receivers without room get `E2BIG`.
+    /// Hands `message` to the first receiver that waits for it and has room, or adds it to the
+    /// queue if there is none. Receivers without room get `E2BIG`. `by` has the sender and the
+    /// time.
     fn put(&mut self, message: Message<B>, by: Mark) {
         self.sent = by;
         // Each iteration removes a receiver, so the loop ends.
@@ -262,7 +263,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         self.messages.values().nth(n)
     }
 
-    /// Sends the waiting messages that fit now.
+    /// Sends the messages of waiting senders that fit now, in the order in which the senders began
+    /// to wait. `seconds` is the present time.
     fn admit(&mut self, seconds: i64) {
         let mut passed = Bound::Unbounded;
         // Each iteration sends one message and never goes back to an earlier one, so the loop ends.

@@ -16,13 +16,13 @@ pub(crate) struct Mutex<T>(host::Mutex<T>);
 pub(crate) struct MutexGuard<'a, T>(host::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
-    /// Returns an open lock.
+    /// Returns an open lock around `value`.
     #[cfg(not(ebb_model))]
     pub(crate) const fn new(value: T) -> Self {
         Self(host::Mutex::new(value))
     }
 
-    /// Returns an open lock.
+    /// Returns an open lock around `value`.
     #[cfg(ebb_model)]
     pub(crate) fn new(value: T) -> Self {
         Self(host::Mutex::new(value))

@@ -14,11 +14,12 @@ pub(crate) const MAX_STEPS: usize = 4096;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
+/// The relations of one epoll set to other ones.
 #[derive(Debug, Default)]
 struct Relations {
-    /// Sets that contain this one.
+    /// The numbers of the sets that contain this one.
     above: Vec<u64>,
-    /// Sets in this one.
+    /// The numbers of the sets in this one.
     below: Vec<u64>,
 }
 
@@ -99,7 +100,8 @@ impl Nests {
         self.0.is_empty()
     }
 
-    /// Returns whether `to` is below `from`.
+    /// Returns whether the epoll set `to` is in the set `from`, directly or in a set that `from`
+    /// contains. Each step uses up one of `steps`. Fails with [`TooDeep`] if `steps` are used up.
     fn reaches(&self, from: u64, to: u64, steps: &mut usize) -> Result<bool, TooDeep> {
         for &inner in self.0.get(&from).map_or(&[][..], |r| &r.below) {
             *steps = steps.checked_sub(1).ok_or(TooDeep)?;
@@ -110,7 +112,9 @@ impl Nests {
         Ok(false)
     }
 
-    /// Checks that all paths up from a set and from the sets below it are short and few.
+    /// Checks all paths up from the set `number`, and from the sets that it contains, directly or
+    /// indirectly. Each step uses up one of `steps`. Fails with [`TooDeep`] if a path has more than
+    /// [`MAX_LEVELS`] sets or `steps` are used up.
     fn fits(&self, number: u64, steps: &mut usize) -> Result<(), TooDeep> {
         self.climb(number, 1, steps)?;
         for &inner in self.0.get(&number).map_or(&[][..], |r| &r.below) {

@@ -318,7 +318,10 @@ impl<T> RadixTree<T> {
         (count, next)
     }
 
-    /// Removes leaves from `taken.next` on, and advances `taken.next` past the indexes looked at.
+    /// Removes the leaves from index `taken.next` up to `end` out of the subtree in `slot`, and
+    /// puts them into `taken.batch`, until it is full. Advances `taken.next` past the indexes
+    /// looked at. `level` is the height of the subtree, and `base` its first index. Sets `slot` to
+    /// `None` if no leaf is left.
     fn take_below(
         slot: &mut Option<Slot<T>>,
         level: u32,

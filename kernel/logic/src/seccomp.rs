@@ -147,9 +147,11 @@ impl Verdict {
     }
 }
 
-/// The most that all filters of a thread may count for together.
+/// The limit for the filters of a thread together, as on Linux: the sum of the lengths of their
+/// programs ([`Program::translated`]), and [`EACH`] for every filter but the newest.
 const MAX_PATH: usize = 1 << 15;
-/// The amount that a filter counts for in addition to its instructions.
+/// The amount that each filter adds to the length of its program when a newer filter is put on it
+/// ([`MAX_PATH`]).
 const EACH: usize = 4;
 
 /// A filter, stacked on the earlier filters of the thread. All of them run, so no filter permits
@@ -161,7 +163,8 @@ pub struct Filter {
     earlier: Option<Arc<Self>>,
     /// Number of filters in the stack, including this one.
     count: usize,
-    /// The amount that the stack counts for when another filter is put on it.
+    /// The sum of the lengths of the programs in the stack, and [`EACH`] for each of them. It
+    /// counts towards [`MAX_PATH`] when another filter is put on the stack.
     weight: usize,
 }
 

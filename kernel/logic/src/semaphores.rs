@@ -56,7 +56,8 @@ struct Waiting<W> {
 }
 
 impl<W> Waiting<W> {
-    /// Returns the key of a call with only one operation, or `None` if it has several.
+    /// Returns the key in [`Set::simple`] of this call, whose ticket is `ticket`. Returns `None` if
+    /// the call has several operations.
     fn simple(&self, ticket: u64) -> Option<(u16, bool, u64)> {
         match *self.operations {
             [one] => Some((one.semaphore, one.change != 0, ticket)),
@@ -100,7 +101,9 @@ fn filled<T: Clone>(count: usize, value: T) -> Result<Box<[T]>, Errno> {
     Ok(all.into_boxed_slice())
 }
 
-/// Does all operations in turn, or no operation at all.
+/// Does all `operations` on `semaphores` in turn, or none of them. `adjustments` are those of the
+/// caller, for `SEM_UNDO`, and `pid` is its process ID. The result and the errors are those of
+/// [`Set::attempt`].
 fn attempt(
     semaphores: &mut [Semaphore],
     mut adjustments: Option<&mut Box<[i16]>>,
@@ -290,7 +293,9 @@ impl<W> Set<W> {
         Some(waiting.who)
     }
 
-    /// Tries a waiting call. Returns the result if the wait has ended, else `None`.
+    /// Tries the waiting call with this `ticket` again. Returns its result if it is done or fails.
+    /// The caller then removes it. Returns `None` if it must wait on, or if no call with this
+    /// ticket waits.
     fn retry(&mut self, ticket: u64) -> Option<Result<(), Errno>> {
         let waiting = self.waiting.get_mut(&ticket)?;
         let caller = waiting.caller;
@@ -327,8 +332,10 @@ impl<W> Set<W> {
         any
     }
 
-    /// Ends the possible simple operations on one semaphore. Besides waits for zero, only decreases
-    /// can wait. So an operation can make no others possible than waits for zero.
+    /// Ends the waiting calls with one operation that have become possible on the semaphore with
+    /// index `semaphore`. Calls `end` with each of them and its result. Returns whether a call
+    /// succeeded. Besides waits for zero, only decreases can wait. So a call that succeeds can make
+    /// no others possible than waits for zero.
     fn settle_one(&mut self, semaphore: u16, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
         let mut any = false;
         let mut from = 0;
@@ -351,7 +358,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// Ends all possible calls, in the order of their arrival.
+    /// Ends all waiting calls that have become possible, in the order of their arrival. Calls `end`
+    /// with each of them and its result. Returns whether a call succeeded.
     fn settle_all(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
         let mut any = self.pass(false, end).0;
         // Each iteration but the last ends a call.
@@ -364,9 +372,11 @@ impl<W> Set<W> {
         }
     }
 
-    /// Tries the calls that alter values, or those that do not, from the front. Returns whether one
-    /// succeeded, and whether it may have made an earlier one possible. In that case it stops
-    /// there.
+    /// Tries the waiting calls that alter values if `altering`, else those that do not, in the
+    /// order of their arrival. Calls `end` with each call that ends and its result. After a call
+    /// that alters values has succeeded, ends the possible calls that alter none, and stops,
+    /// because earlier calls may be possible now. Returns whether a call succeeded, and whether
+    /// this stopped early.
     fn pass(&mut self, altering: bool, end: &mut impl FnMut(W, Result<(), Errno>)) -> (bool, bool) {
         let mut any = false;
         let mut passed = Bound::Unbounded;

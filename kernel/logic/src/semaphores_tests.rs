@@ -24,7 +24,8 @@ fn undo(semaphore: u16, change: i16) -> Operation {
     }
 }
 
-/// Does the work of `semop`. Returns `true` if the call waits.
+/// Does the work of `semop` for `caller`. `who` identifies the call. Returns its ticket if it
+/// waits, and `None` if it ended. Adds all calls that end, and their results, to `ended`.
 fn semop(
     set: &mut Set<u32>,
     who: u32,

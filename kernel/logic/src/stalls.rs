@@ -17,7 +17,7 @@ const ONE: u64 = 1 << FRACTION_BITS;
 const REMAINS: [u64; 3] = [1677, 1981, 2034];
 /// After this number of periods without a stall, every average shows 0.00.
 const PERIODS_MAX: u64 = 2_000;
-/// The shortest and the longest window of a trigger.
+/// The shortest and the longest window of a trigger, in microseconds.
 const WINDOWS: core::ops::RangeInclusive<u32> = 500_000..=10_000_000;
 
 /// The kind of stalls that a total counts.

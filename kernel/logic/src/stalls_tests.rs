@@ -22,7 +22,7 @@ fn a_quiet_host_shows_zeros() {
     assert_eq!(shown(&mut stalls, u64::MAX), zeros);
 }
 
-/// Reads the averages of the first line.
+/// Returns the three averages in the first line of `text`.
 fn averages(text: &str) -> [f64; 3] {
     let mut words = text.split_ascii_whitespace().skip(1);
     [(); 3].map(|()| {

@@ -9,7 +9,7 @@ use std::vec::Vec;
 enum Step {
     Push(usize),
     DropFirst,
-    /// Inserts a script's interpreter and argument before all others.
+    /// Inserts a script's interpreter and argument, of these two lengths, before all others.
     Before(usize, usize),
 }
 

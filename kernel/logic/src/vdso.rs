@@ -69,7 +69,7 @@ struct Places {
     end: usize,
 }
 
-/// Returns the hash of a name, given in two parts, for `DT_HASH` and for versions.
+/// Returns the hash of `name`, given in two parts, for `DT_HASH` and for versions.
 fn hash_of(name: [&str; 2]) -> u32 {
     let bytes = name.into_iter().flat_map(str::bytes);
     bytes.fold(0, |hash: u32, c| {
@@ -123,14 +123,17 @@ impl Writer<'_> {
         self.put(&(value as u64).to_le_bytes())
     }
 
-    /// Writes the distance of `to` from the place where it is written, or from `base`.
+    /// Writes the distance in bytes from the offset `base` to the offset `to`. If `base` is `None`,
+    /// writes the distance from the place where it is written. Returns `None` if the image has no
+    /// room.
     fn relative(&mut self, to: usize, base: Option<usize>) -> Option<()> {
         let from = base.unwrap_or(self.bytes.len());
         let distance = i32::try_from(to.cast_signed().wrapping_sub(from.cast_signed())).ok()?;
         self.put(&distance.to_le_bytes())
     }
 
-    /// Pads with zeros up to a multiple of `to`. Returns the offset there.
+    /// Pads with zeros up to a multiple of `to`. Returns the offset there, or `None` if the image
+    /// has no room.
     fn align(&mut self, to: usize) -> Option<usize> {
         let at = self.bytes.len();
         self.put(&[0; 16][..at.next_multiple_of(to) - at])?;
@@ -211,15 +214,17 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Returns the names of all symbols in order.
+    /// Returns the names of all symbols for `functions` in order. Each name has two parts: the
+    /// prefix and the name of the function.
     fn names<'a>(functions: &'a [Function<'a>]) -> impl Iterator<Item = [&'a str; 2]> {
         functions
             .iter()
             .flat_map(|function| PREFIXES.map(|prefix| [prefix, function.name]))
     }
 
-    /// Writes the hash table, with one bucket for each symbol. A symbol's chain continues with the
-    /// symbol before it in its bucket.
+    /// Writes the hash table of the symbols for `functions`, with one bucket for each symbol. A
+    /// symbol's chain continues with the symbol before it in its bucket. Returns `None` if the
+    /// image has no room.
     fn hash_table(&mut self, functions: &[Function<'_>]) -> Option<()> {
         let count = u32::try_from(functions.len() * PREFIXES.len()).ok()?;
         let buckets = count.max(1);
@@ -273,7 +278,9 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Writes a version: its number and its name. The first version is the object's own.
+    /// Writes the version with this `number` and `name`. `at` is the offset of the name in the
+    /// string table. Version 1 is the object's own. `last` says that no version follows. Returns
+    /// `None` if the image has no room.
     fn definition(&mut self, name: &str, at: u32, number: u16, last: bool) -> Option<()> {
         const BASE: u16 = 1;
         const BYTES: u32 = 20;
@@ -312,7 +319,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Writes the header by which an unwinder finds the only description of frames.
+    /// Writes the header (`.eh_frame_hdr`) by which an unwinder finds the only description of
+    /// frames, whose offset is in `known`. Returns `None` if the image has no room.
     fn frame_header(&mut self, known: &Places) -> Option<()> {
         // Version; the pointer is relative to itself, the count absolute, the table relative to
         // this header.
@@ -324,8 +332,9 @@ impl Writer<'_> {
         self.relative(known.description, Some(start))
     }
 
-    /// Writes how to unwind out of a function: only the return address is on the stack. Returns the
-    /// offset of the description.
+    /// Writes the description of frames (`.eh_frame`) for the code whose offsets are in `known`:
+    /// only the return address is on the stack. Returns the offset of the entry for the code, or
+    /// `None` if the image has no room.
     fn frames(&mut self, known: &Places) -> Option<usize> {
         let start = self.bytes.len();
         // Common: version 1, "zR", addresses in steps of 1 and of -8, the return address is column

@@ -22,7 +22,8 @@ fn name(image: &[u8], at: usize) -> &str {
     std::str::from_utf8(&image[at..at + end]).expect("a name")
 }
 
-/// Returns the offset and the size of the segment that the program header of a kind describes.
+/// Returns the offset and the size of the segment of `image` whose program header has the type
+/// `kind`.
 fn segment(image: &[u8], kind: usize) -> (usize, usize) {
     (0..half(image, 56))
         .map(|number| 64 + number * 56)
@@ -31,7 +32,7 @@ fn segment(image: &[u8], kind: usize) -> (usize, usize) {
         .expect("there is one")
 }
 
-/// The hash function of System V's loaders.
+/// Returns the hash of `name` by the function of System V's loaders.
 fn hash(name: &str) -> usize {
     let mut hash = 0_u32;
     for c in name.bytes() {
@@ -56,7 +57,8 @@ impl Object<'_> {
             .expect("the tag is there")
     }
 
-    /// Looks up a function by name and version. Returns its bytes.
+    /// Looks up the function called `wanted` with this `version`. Returns its bytes, or `None` if
+    /// there is no such function.
     fn find(&self, wanted: &str, version: &str) -> Option<&[u8]> {
         let image = self.image;
         let (table, symbols, strings) = (self.dynamic(4), self.dynamic(6), self.dynamic(5));

@@ -236,8 +236,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         position
     }
 
-    /// Returns the same position as `seek` if it is `here` or next to it in the chunk, else `None`.
-    /// Callers look at the start and the end of a range in turn.
+    /// Returns the position that `seek` returns for `address` if it is `here` or next to it in the
+    /// chunk, else `None`. Callers look at the start and the end of a range in turn.
     fn near(&self, here: Position, address: u64) -> Option<Position> {
         let areas = self.chunks.get(here.chunk)?;
         let area = areas.get(here.place)?;
@@ -447,7 +447,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(())
     }
 
-    /// Inserts an area at a position. The memory must be prepared.
+    /// Inserts `area` at the position `p`. The memory must be prepared ([`Self::prepare`]).
     fn put(&mut self, p: Position, area: Vma<F, B>) {
         self.count += 1;
         if self.chunks.is_empty() {
@@ -590,7 +590,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Some(area)
     }
 
-    /// Joins two neighbouring chunks if together they are at most half full.
+    /// Joins the chunk with the address `around` with the chunk before or after it, if both
+    /// together are at most half full. Does nothing if memory is short.
     fn tidy(&mut self, around: u64) {
         let first = self.seek(around).chunk.saturating_sub(1);
         for chunk in first..first + 2 {
@@ -691,7 +692,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Returns the position before `p`, if any.
+    /// Returns the position before `p`, or `None` if `p` is the first one.
     fn before(&self, p: Position) -> Option<Position> {
         if let Some(place) = p.place.checked_sub(1) {
             return Some(Position {

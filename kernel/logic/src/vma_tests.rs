@@ -74,7 +74,7 @@ fn clear(set: &mut VmaSet<u8, Object>, start: u64, end: u64) {
     while set.pop(start..end).is_some() {}
 }
 
-/// Inserts an area where there is none.
+/// Inserts an area with `range`, `flags` and `backing` into `set`. No area is there yet.
 fn add(set: &mut VmaSet<u8, Object>, range: Range<u64>, flags: u8, backing: Object) {
     set.prepare(range.start, range.end).unwrap();
     set.insert(Vma {

@@ -114,8 +114,8 @@ impl Credentials {
         Ok(left)
     }
 
-    /// Returns the permission bits without the set-id bits that a change of owner or a write
-    /// removes.
+    /// Returns the permission bits of the file `what` without the set-id bits that a change of
+    /// owner or a write removes.
     fn without_set_ids(&self, what: &Owned) -> u32 {
         let mut permissions = what.permissions & !SET_UID;
         if what.permissions & SET_GID_EXECUTABLE == SET_GID_EXECUTABLE

@@ -10,7 +10,8 @@ pub const KEEP: u32 = u32::MAX;
 type Three = [u32; 3];
 
 impl Ids {
-    /// `setuid` and `setgid`. `any` permits every ID. Fails with `EPERM` if `id` is not permitted.
+    /// Returns the IDs after `setuid` or `setgid` with `id`. `any` permits every ID. Fails with
+    /// `EPERM` if `id` is not permitted.
     fn set(self, id: u32, any: bool) -> Result<Self, Errno> {
         if any {
             Ok(Self::all(id))
@@ -25,8 +26,8 @@ impl Ids {
         }
     }
 
-    /// `setreuid` and `setregid`. `any` permits every ID. Fails with `EPERM` if an ID is not
-    /// permitted.
+    /// Returns the IDs after `setreuid` or `setregid` with `real` and `effective`, each of which
+    /// may be [`KEEP`]. `any` permits every ID. Fails with `EPERM` if an ID is not permitted.
     fn set_two(self, real: u32, effective: u32, any: bool) -> Result<Self, Errno> {
         let mut new = self;
         if real != KEEP {
@@ -48,8 +49,8 @@ impl Ids {
         Ok(new)
     }
 
-    /// `setresuid` and `setresgid`. `any` permits every ID. Fails with `EPERM` if an ID is not
-    /// permitted.
+    /// Returns the IDs after `setresuid` or `setresgid` with the IDs in `asked`. `any` permits
+    /// every ID. Fails with `EPERM` if an ID is not permitted.
     fn set_three(self, asked: Three, any: bool) -> Result<Self, Errno> {
         let own = self.three();
         if !any && !asked.iter().all(|id| *id == KEEP || own.contains(id)) {

@@ -7,7 +7,7 @@ fn user(uid: u32) -> Credentials {
     Credentials::of_user(uid, uid, [].to_vec())
 }
 
-/// Credentials with the real user 7 and the effective and saved user 8.
+/// Returns credentials with the real user 7 and the effective and saved user 8.
 fn between() -> Credentials {
     let mut who = user(7);
     (who.users.effective, who.users.saved) = (8, 8);

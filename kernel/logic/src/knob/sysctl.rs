@@ -65,7 +65,8 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 }
 
 /// Parses the number at the beginning of `text`. Returns whether a `-` precedes it, its absolute
-/// value, and the text after it.
+/// value, and the text after it. Fails with `EINVAL` if `text` begins with no number, if the number
+/// is too long or too large, or if another character than a space, a tab or a newline follows it.
 fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
     let window = &text[..text.len().min(NUMBER_BYTES)];
     let (negative, unsigned) = match window {

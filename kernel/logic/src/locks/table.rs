@@ -134,7 +134,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns the holders with locks that exclude a request. For each holder, also returns the
+    /// Returns the holders with locks that exclude `request`. For each holder, also returns the
     /// index of its first such lock.
     fn conflicts(&self, request: &Request) -> impl Iterator<Item = (&Holder, usize)> {
         let Request {
@@ -147,7 +147,7 @@ impl Entry {
         others.filter_map(move |other| Some((other, other.ranges.conflict(&span, kind)?)))
     }
 
-    /// Returns whether a lock of another owner excludes a request.
+    /// Returns whether a lock of another owner excludes `request`.
     fn keeps_from(&self, request: &Request) -> bool {
         self.conflicts(request).next().is_some()
     }
@@ -156,7 +156,8 @@ impl Entry {
         self.holders.iter().position(|holder| holder.owner == owner)
     }
 
-    /// Grants a request, which no lock of another owner may exclude.
+    /// Grants `request`, which no lock of another owner may exclude. Fails with [`NoRoom`] if the
+    /// file has too many owners or locks, or if memory is short.
     fn grant(&mut self, request: &Request) -> Result<(), NoRoom> {
         let place = match self.place_of(request.owner) {
             Some(place) => place,
@@ -180,7 +181,7 @@ impl Entry {
         result
     }
 
-    /// Removes all locks of an owner. Returns whether it had any.
+    /// Removes all locks of `owner`. Returns whether it had any.
     fn take_all(&mut self, owner: Owner) -> bool {
         let place = self.place_of(owner);
         place.map(|place| self.remove(place)).is_some()
@@ -240,9 +241,12 @@ impl<T> Table<T> {
     }
 
     /// Grants `request` on `subject` and returns [`Acquired::Granted`]. If locks of other owners
-    /// exclude the request and `ticket` is given, the request waits instead, and the result is
-    /// [`Acquired::Waiting`]. Calls `settle` with the ticket and the result of each waiting request
-    /// that ends through this call. The result is [`NoRoom`] if there is no room for the lock.
+    /// exclude the request and `ticket` is given, the request waits instead, and this returns
+    /// [`Acquired::Waiting`].
+    ///
+    /// If the owner gives up other locks for this one, waiting requests may become possible. Calls
+    /// `settle` with the ticket and the result of each of these: `Ok` if it is granted, or
+    /// [`NoRoom`] if there is no room for its lock.
     ///
     /// In [`World::Whole`] an owner that requests another kind of lock than it has loses the old
     /// lock first, as on Linux. That happens even if the request fails.
@@ -429,7 +433,8 @@ impl<T> Table<T> {
         bucket.iter_mut().find(|entry| entry.subject == subject)
     }
 
-    /// Returns the index of the subject's entry, which is created if there is none.
+    /// Returns the index in `bucket` of the entry of `subject`. Creates the entry if there is none.
+    /// Fails with [`Refused::NoRoom`] if memory is short.
     fn enter(&mut self, bucket: usize, subject: Subject) -> Result<usize, Refused> {
         let entries = &mut self.buckets[bucket];
         if let Some(place) = entries.iter().position(|entry| entry.subject == subject) {
@@ -445,7 +450,8 @@ impl<T> Table<T> {
         Ok(entries.len() - 1)
     }
 
-    /// Makes the subject's entry the idle one if it is idle, and drops the previous idle entry.
+    /// If the entry of `subject` has neither locks nor waiting requests, keeps it as the idle
+    /// entry, and removes the previous idle entry if that is still idle.
     fn tidy(&mut self, subject: Subject) {
         let Some(entry) = self.entry_mut(subject).filter(|entry| entry.is_idle()) else {
             return;
@@ -489,9 +495,10 @@ impl<T> Table<T> {
         Ok(Acquired::Waiting(number))
     }
 
-    /// Returns whether waiting would make the owner of `request` wait for itself, directly or
-    /// through other owners. Only owners of POSIX locks are followed, because an open file
-    /// description does not wait; only tasks that hold it do.
+    /// Returns whether waiting for `subject` would make the owner of `request` wait for itself,
+    /// directly or through other owners. Only owners of POSIX locks are followed, because an open
+    /// file description does not wait; only tasks that hold it do. Returns `false` if the search
+    /// takes more than [`MAX_STEPS`]. Fails with [`Refused::NoRoom`] if memory is short.
     fn would_deadlock(&self, subject: Subject, request: &Request) -> Result<bool, Refused> {
         if !matches!(request.owner, Owner::Files(_)) || self.waiters.is_empty() {
             return Ok(false);
@@ -527,8 +534,10 @@ impl<T> Table<T> {
         Ok(false)
     }
 
-    /// Adds the owners of locks that exclude `request` to `reached`. Returns whether `sought` is
-    /// one of them.
+    /// Adds the owners of POSIX locks on `subject` that exclude `request` to `reached`. Returns
+    /// `true` as soon as the owner of such a lock is `sought`. Each owner looked at uses up some of
+    /// `steps`. Returns `false` if they are used up, or if no owner is `sought`. Fails with
+    /// [`Refused::NoRoom`] if memory is short.
     fn reach(
         &self,
         subject: Subject,
@@ -558,7 +567,8 @@ impl<T> Table<T> {
         Ok(false)
     }
 
-    /// Grants the waiting requests for a subject that have become possible, the oldest first.
+    /// Grants the waiting requests for `subject` that have become possible, the oldest first. Calls
+    /// `settle` with the ticket and the result of each of them.
     fn hand_over(&mut self, subject: Subject, mut settle: impl FnMut(&T, Result<(), NoRoom>)) {
         let entries = &mut self.buckets[bucket_of(subject.file)];
         let Some(entry) = entries.iter_mut().find(|entry| entry.subject == subject) else {

@@ -77,8 +77,9 @@ fn subject(number: usize) -> Subject {
     }
 }
 
-/// Returns an owner. The last one is an open file description, in both worlds; the others are
-/// tables of descriptors in the world of ranges.
+/// Returns the owner with this `number` for the subject with number `subject`. The last one is an
+/// open file description, in both worlds; the others are tables of descriptors in the world of
+/// ranges.
 fn owner(subject: usize, number: usize) -> Owner {
     if subject == SUBJECTS - 1 || number == OWNERS - 1 {
         Owner::Description(number as u64)
@@ -150,8 +151,8 @@ impl Model {
         self.held[wanted.subject][wanted.owner][wanted.first..=wanted.last].fill(kind);
     }
 
-    /// Returns the owners that a request waits for, directly or indirectly, among owners of POSIX
-    /// locks.
+    /// Returns the owners that the request `wanted` waits for, directly or indirectly, among owners
+    /// of POSIX locks.
     fn waits_for(&self, wanted: &Wanted) -> Vec<usize> {
         let mut met: Vec<usize> = Vec::new();
         let mut open = vec![wanted.clone()];
@@ -195,12 +196,12 @@ impl Model {
     }
 }
 
-/// Returns the number of held locks and waiting requests in all buckets.
+/// Returns the number of held locks and waiting requests in all buckets of `table`.
 fn count<T>(table: &Table<T>) -> usize {
     (0..BUCKETS).map(|bucket| table.count(bucket)).sum()
 }
 
-/// Returns the lines of all buckets, whose numbers continue from bucket to bucket.
+/// Returns the lines of all buckets of `table`, whose numbers continue from bucket to bucket.
 fn list(table: &Table<usize>) -> Vec<Line> {
     let mut all: Vec<Line> = Vec::new();
     let mut before = 0;

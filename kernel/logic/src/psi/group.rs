@@ -30,7 +30,8 @@ impl CpuTimes {
     };
 }
 
-/// Averages of one stall, in percent with [`FRACTION_BITS`].
+/// Averages of one kind of stall, in percent: fixed-point numbers with [`FRACTION_BITS`] fractional
+/// bits.
 #[derive(Copy, Clone, Debug)]
 struct Series {
     /// The part of the total that the averages include.

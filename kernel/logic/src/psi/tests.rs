@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 const S: u64 = 1_000_000_000;
 
-/// Returns the stalls that a CPU with these tasks is in.
+/// Returns the stalls that a CPU with these `tasks` is in.
 fn stalls(tasks: Tasks) -> Vec<Stall> {
     let mut cpu = Cpu::new();
     cpu.change(0, |own| *own = tasks);

@@ -119,7 +119,9 @@ impl Trigger {
         true
     }
 
-    /// Returns the growth in the window that ends at `now`.
+    /// Returns the growth of the stall time in the window that ends at `now`. `total` is the total
+    /// at `now`. The part of that window before the current one is estimated from the growth in the
+    /// window before. Begins a new window if the current one is over.
     fn growth(&mut self, now: u64, total: u64) -> u64 {
         let elapsed = now.saturating_sub(self.began);
         let growth = total.saturating_sub(self.value);

@@ -72,7 +72,8 @@ mod model {
             }
         }
 
-        /// Waits as the kernel's queue does. A lost wake-up leaves a thread parked, and loom fails.
+        /// Waits on CPU `cpu` until the lock is taken, as the kernel's queue does. A lost wake-up
+        /// leaves a thread parked, and loom fails.
         fn wait(&self, cpu: u32) {
             loop {
                 let woken = Arc::new(AtomicBool::new(false));

@@ -10,10 +10,11 @@ pub const LEAST_SLICE_NS: u64 = 1_000_000;
 pub const MANY: usize = 4;
 /// How far before the least virtual time of the queue a thread may be placed after a sleep.
 pub const SLEEPER_CREDIT_NS: u64 = SLICE_NS / 2;
-/// A woken thread preempts a running thread only if that thread's virtual time is more than this
-/// ahead of its own.
+/// A woken thread preempts the running thread only if the virtual time of the woken thread is less
+/// by more than this.
 pub const WAKE_GRANULARITY_NS: u64 = 1_000_000;
-/// A running thread keeps the CPU at least this long before a woken thread preempts it.
+/// The time for which a running thread keeps the CPU in each slice before a woken thread may
+/// preempt it.
 pub const UNDISTURBED_NS: u64 = 200_000;
 
 /// Weight of nice 0.

@@ -7,7 +7,8 @@ pub const HIGHEST: u32 = 99;
 /// another value.
 pub const RR_SLICE_NS: u64 = 100_000_000;
 
-/// Bits of a key that order threads of one priority.
+/// Number of the low bits of a key, which order threads of one priority. The bits above order the
+/// priorities.
 const PLACE_BITS: u32 = 56;
 
 /// The keys of threads that enter a queue of real-time threads next, at the front or at the back of
@@ -68,7 +69,8 @@ pub struct Share {
 pub struct Spent {
     /// When the period ends, in nanoseconds.
     pub period_end_ns: u64,
-    /// Nanoseconds that the threads ran, less the runtime that ended periods forgave.
+    /// Nanoseconds that the threads ran, minus [`Share::runtime_ns`] for each period that has
+    /// ended, but at least 0.
     pub ran_ns: u64,
 }
 

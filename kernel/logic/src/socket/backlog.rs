@@ -55,8 +55,8 @@ impl<C> Backlog<C> {
         self.promote()
     }
 
-    /// Establishes the oldest connection that waits for its turn, if there is room for it. Returns
-    /// it.
+    /// Establishes the oldest connection that waits for its turn, if there is room for it, and
+    /// returns it. Returns `None` if there is no room or no connection waits.
     fn promote(&mut self) -> Option<&C> {
         if self.established > self.limit {
             return None;

@@ -69,7 +69,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     bytes.copied().map_or(0, u32::from_le_bytes)
 }
 
-/// Returns the offset of the next message after a message of this length.
+/// Returns the offset of the message that follows a message of `length` bytes.
 const fn aligned(length: usize) -> usize {
     length.next_multiple_of(8)
 }

@@ -17,7 +17,8 @@ pub const PROTOCOL6: u8 = 58;
 const ECHO4: [u8; 2] = [8, 0];
 const ECHO6: [u8; 2] = [128, 129];
 
-/// Returns the ones' complement sum of 16-bit words, added to `from`.
+/// Returns the ones' complement sum of the 16-bit words in `bytes`, added to `from`. An odd last
+/// byte counts as a word whose low byte is 0.
 fn sum(bytes: &[u8], from: u32) -> u32 {
     let words = bytes.chunks(2).map(|pair| match *pair {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
@@ -32,7 +33,9 @@ fn fold(sum: u32) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
 
-/// Returns the checksum of a packet. For IPv6 it includes the addresses in `v6`.
+/// Returns the checksum of `packet`, an ICMP packet or an IPv4 header, whose checksum field must be
+/// 0. For a packet of IPv6, `v6` has the source and the destination address, which the checksum
+/// includes.
 fn checksum(packet: &[u8], v6: Option<[Ip; 2]>) -> [u8; 2] {
     let mut all = sum(packet, 0);
     if let Some([from, to]) = v6 {
@@ -82,7 +85,7 @@ pub fn make_reply(packet: &mut [u8], from: Ip, to: Ip) {
 }
 
 /// Returns the IPv4 header of a packet from `from` to `to` with `length` bytes of ICMP. `service`
-/// is its class of service, and `hops` its TTL.
+/// is its class of service (TOS), and `hops` its TTL.
 pub fn header4(from: Ip, to: Ip, service: u8, hops: u8, length: usize) -> Vec<u8> {
     let whole = u16::try_from(HEADER4 + length).unwrap_or(u16::MAX);
     let mut bytes = alloc::vec![0x45, service];

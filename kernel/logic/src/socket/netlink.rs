@@ -115,7 +115,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.copied().map_or(0, u32::from_le_bytes)
 }
 
-/// Returns a length of at most [`MTU`] in the format of messages.
+/// Returns `length`, the length of a message, as the four bytes of its length field.
 fn length32(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -141,8 +141,8 @@ impl Asker {
         bytes
     }
 
-    /// Returns the acknowledgement of a request. With an error it contains the whole request, else
-    /// only its header.
+    /// Returns the acknowledgement of `request`. If `error` is given, it contains that error and
+    /// the whole request, else only the header of the request.
     fn acknowledgement(self, error: Option<Errno>, request: &[u8]) -> Vec<u8> {
         let number = error.map_or(0_u32, |error| {
             // Errors are small and negative.
@@ -175,7 +175,8 @@ fn interface() -> Vec<u8> {
     body
 }
 
-/// Returns the `struct ifaddrmsg` of an address and its attributes, in Linux's order.
+/// Returns the `struct ifaddrmsg` of the interface's address in `family`, which is IPv4 or IPv6,
+/// and its attributes, in Linux's order.
 fn address(family: u16) -> Vec<u8> {
     let four = family == AF_INET;
     // Families have small numbers.
@@ -247,7 +248,10 @@ pub fn answer(
     }
 }
 
-/// Answers a request. Returns `true` if the answer is complete, so that no acknowledgement follows.
+/// Answers `request`, a request of `asker` about interfaces, by calls of `reply`. `is_admin` says
+/// whether the sender may change networks. Returns `true` if the answer is complete, so that no
+/// acknowledgement follows. Fails with `EPERM`, `EOPNOTSUPP`, `ENODEV` or `EINVAL` if Linux would;
+/// the caller sends the error.
 fn answer_one(
     request: &[u8],
     asker: Asker,
@@ -300,7 +304,8 @@ fn answer_one(
     Ok(true)
 }
 
-/// Accepts a request that sets the interface up, which it already is.
+/// Accepts a request to set the interface up, which it already is. `kind` is its type, and `body` a
+/// `struct ifinfomsg` and its attributes.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the request would change anything. The errors of [`check_is_loopback`].
@@ -318,8 +323,8 @@ fn keep(kind: u16, body: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the attributes after a `struct ifinfomsg`: kind and bytes of each, up to the first
-/// malformed one.
+/// Returns the attributes in `body`, after a `struct ifinfomsg`: kind and bytes of each, up to the
+/// first malformed one.
 fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(INFO_LENGTH..).unwrap_or_default();
     // Each iteration consumes at least the head of an attribute.
@@ -332,7 +337,7 @@ fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns the error of a request about sockets.
+/// Returns the error with which `request`, a request about sockets, fails.
 fn about_sockets(request: &[u8]) -> Errno {
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
     const SOCK_DESTROY: u16 = 21;
@@ -355,7 +360,9 @@ fn about_sockets(request: &[u8]) -> Errno {
 /// Bytes of `struct ifinfomsg`.
 const INFO_LENGTH: usize = 16;
 
-/// Checks whether the request is for the loopback interface, by its number or its name.
+/// Checks whether `body`, a `struct ifinfomsg` and its attributes, names the loopback interface, by
+/// its number or its name. Fails with `ENODEV` if it names another interface. Fails with `EINVAL`
+/// if it names none or is too short.
 fn check_is_loopback(body: &[u8]) -> Result<(), Errno> {
     if body.len() < INFO_LENGTH {
         return Err(Errno::EINVAL);
@@ -414,7 +421,7 @@ mod tests {
         assert_eq!(ask(16, &[2, 6]), number(Errno::EINVAL));
     }
 
-    /// Returns type, flags, sequence and port of each answer.
+    /// Returns type, flags, sequence and port of each answer to the requests in `bytes`.
     fn heads(bytes: &[u8]) -> Vec<(u16, u16, u32, u32)> {
         let head = |bytes: &Vec<u8>| {
             let length = word(bytes, 0) as usize;

@@ -193,13 +193,15 @@ pub struct Choice {
     pub mark: Option<u32>,
 }
 
-/// Parses a number of four bytes.
+/// Parses `data` as a number of four bytes. Fails with `EINVAL` if it has another length.
 fn number(data: &[u8]) -> Result<i32, Errno> {
     let bytes = data.try_into().map_err(|_| Errno::EINVAL)?;
     Ok(i32::from_le_bytes(bytes))
 }
 
-/// Parses a byte. Returns `None` for -1, which means the default.
+/// Parses `data`, a number of four bytes, as the value of a byte. Returns `None` for -1, which
+/// means the default. Fails with `EINVAL` if the number is not -1 to 255, or if `data` has another
+/// length.
 fn byte_or_default(data: &[u8]) -> Result<Option<u8>, Errno> {
     match number(data)? {
         -1 => Ok(None),
@@ -283,7 +285,9 @@ impl Choice {
         Ok(())
     }
 
-    /// Checks whether an IPv4 packet with these settings can be sent.
+    /// Checks whether an IPv4 packet with these settings can be sent. Fails with `EINVAL` for a
+    /// multicast or broadcast address as its source, with `ENETUNREACH` for a source that is no
+    /// address of this machine, and with `ENODEV` if the interface does not exist.
     fn check4(&self) -> Result<(), Errno> {
         match self.source.and_then(Ip::to_v4) {
             // Multicast and broadcast addresses.

@@ -23,7 +23,9 @@ const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_PREF: u16 = 20;
 
-/// Returns the `struct rtmsg` of a route, followed by the table attribute.
+/// Returns the `struct rtmsg` of a route, followed by the table attribute. The arguments are its
+/// address family, the length of its prefix in bits, its scope (`RT_SCOPE_*`) and its type
+/// (`RTN_*`).
 fn head(family: u16, length: u8, scope: u8, kind: u8) -> Vec<u8> {
     // Families have small numbers.
     let family = u8::try_from(family).unwrap_or(0);

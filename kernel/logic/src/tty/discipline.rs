@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 /// The most bytes of output that wait for the far side (the master of a pseudo-terminal, or the
 /// host).
 pub const OUTPUT_ROOM: usize = 12 << 10;
-/// Number of waiting bytes that stay when output is flushed: as on Linux, they count as already
+/// The most waiting bytes that stay when output is flushed: as on Linux, they count as already
 /// taken by the far side.
 const TAKEN: usize = CAPACITY - 1;
 /// The most typed bytes that wait for room in the buffer.

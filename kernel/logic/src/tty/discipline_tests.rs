@@ -26,7 +26,7 @@ fn catch_up(d: &mut Discipline) {
     }
 }
 
-/// Returns the bytes that the screen got since the last call.
+/// Returns the bytes that the screen of `d` got since the last call.
 fn screen(d: &mut Discipline) -> String {
     let mut bytes = vec![0; OUTPUT_ROOM];
     let count = d.peek_output(&mut bytes);

@@ -15,7 +15,7 @@ enum Erased {
 const BACKSPACE: u8 = 0o10;
 
 impl Discipline {
-    /// Returns whether a byte belongs to the character before it.
+    /// Returns whether the byte `c` belongs to the character before it (`IUTF8`).
     fn belongs(&self, c: u8) -> bool {
         self.termios.input.contains(Input::IUTF8) && is_continuation(c)
     }
@@ -80,16 +80,17 @@ impl Discipline {
         }
     }
 
-    /// Returns the first byte of the last character, and its number of bytes. Returns `None` if the
-    /// line has only continuation bytes.
+    /// Returns the first byte of the last character of the line being typed, and the number of
+    /// bytes of that character. Returns `None` if the line is empty or has only continuation bytes.
     fn last_character(&self) -> Option<(u8, usize)> {
         let mut line = self.buffer.line().rev().enumerate();
         let found = line.find(|&(_, c)| !self.belongs(c));
         found.map(|(behind, c)| (c, behind + 1))
     }
 
-    /// Shows that a character is erased. The line no longer contains it. `tail` has its further
-    /// bytes, last first.
+    /// Shows that a character is erased. `c` is its first byte, and `tail` has its further bytes,
+    /// last first. The line no longer contains it. `what` says whether only this character, a word
+    /// or the line is being erased.
     fn show_erased(&mut self, c: u8, tail: &[u8], what: Erased) {
         let local = self.termios.local;
         if local.contains(Local::ECHOPRT) {

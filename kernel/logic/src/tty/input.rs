@@ -20,7 +20,7 @@ impl Discipline {
         self.termios.input.contains(flag)
     }
 
-    /// Returns whether a byte has a special meaning under the current settings.
+    /// Returns whether the typed byte `c` has a special meaning under the current settings.
     fn is_special(&self, c: u8) -> bool {
         let is = |which| self.termios.is(c, which);
         let extended = self.has(Local::IEXTEN);
@@ -66,7 +66,8 @@ impl Discipline {
         }
     }
 
-    /// Processes a byte without a special meaning.
+    /// Processes the typed byte `c`, which has no special meaning: shows it if echo is enabled, and
+    /// adds it to the buffer.
     fn plain(&mut self, c: u8) {
         if self.starts_with_any() {
             self.start();
@@ -152,7 +153,8 @@ impl Discipline {
         }
     }
 
-    /// Applies a byte to the line being typed. Returns `false` if it does not edit the line.
+    /// Processes the typed byte `c` if it edits, ends or reprints the line being typed, and returns
+    /// `true`. Otherwise returns `false` and does nothing.
     fn edit(&mut self, c: u8) -> bool {
         let is = |which| self.termios.is(c, which);
         let extended = self.has(Local::IEXTEN);
@@ -200,7 +202,7 @@ impl Discipline {
         false
     }
 
-    /// Shows the line being typed once more.
+    /// Shows `c`, the REPRINT character that was typed. Then shows the line being typed once more.
     fn reprint(&mut self, c: u8) {
         self.finish_erasing();
         self.echo(c);

@@ -49,7 +49,7 @@ impl Model {
     }
 }
 
-/// A typed byte, in most cases one with a special meaning.
+/// Generates a typed byte, in most cases one with a special meaning.
 fn key() -> impl Strategy<Value = u8> {
     prop_oneof![
         3 => prop::sample::select(vec![b'a', b'b', b' ', b'_', b'\t', b'-']),

@@ -55,7 +55,8 @@ impl Screen {
         1
     }
 
-    /// Like [`Self::process`], for a control character.
+    /// Writes the bytes to show for the control character `c` of output to `shown`, and returns
+    /// their number. Moves the cursor accordingly. `flags` are the settings of `c_oflag`.
     fn control(&mut self, c: u8, flags: Output, shown: &mut [u8; LONGEST]) -> usize {
         shown[0] = c;
         match c {

@@ -338,7 +338,7 @@ impl Termios {
     }
 }
 
-/// Returns the speed in `c_cflag`.
+/// Returns the speed in baud that `control`, the flags of `c_cflag`, contains.
 fn speed(control: Control) -> u32 {
     const SLOW: [u32; 16] = [
         0, 50, 75, 110, 134, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19_200, 38_400,

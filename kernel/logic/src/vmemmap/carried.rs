@@ -37,11 +37,12 @@ impl Carrier {
 /// The most pageblocks that one call of [`relieve`] makes whole.
 pub const TOGETHER: usize = 8;
 
-/// Moves the memmap parts of `carriers`, at most [`TOGETHER`] pageblocks, to other frames from the
-/// allocator. A pageblock whose part has moved is freed as a whole, and its [`Carrier::whole`] is
-/// set. A pageblock stays a carrier if one of its other frames is in use, or if the allocator has
-/// too few frames. `lock` must return the guard of the lock of the shared page. Calls `is_whole`
-/// with each pageblock before it is freed, because afterwards the pageblock may have another owner.
+/// Moves the memmap parts of `carriers`, at most [`TOGETHER`] pageblocks of `machine`, to other
+/// frames from the allocator. A pageblock whose part has moved is freed as a whole, and its
+/// [`Carrier::whole`] is set. A pageblock stays a carrier if one of its other frames is in use, or
+/// if the allocator has too few frames. `lock` must return the guard of the lock of the shared
+/// page. Calls `is_whole` with each pageblock before it is freed, because afterwards the pageblock
+/// may have another owner.
 ///
 /// The free frames of all carriers are allocated first. Otherwise the part of one pageblock could
 /// move into another one, which could then not be made whole.

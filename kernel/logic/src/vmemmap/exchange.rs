@@ -34,8 +34,8 @@ pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
 }
 
 impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
-    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock of the
-    /// shared page, which is held until [`Self::end`].
+    /// Begins an exchange of parts of the memmap of `machine`, which has changed nothing yet.
+    /// `shared` is the guard of the lock of the shared page, which is held until [`Self::end`].
     #[inline]
     pub fn begin(machine: M, shared: G) -> Self {
         const {
@@ -58,7 +58,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Retires the page that `entry` maps.
+    /// Retires the page that `entry` mapped: the page is freed once all CPUs have flushed.
     #[inline]
     fn retire_page(&mut self, entry: u64) {
         self.retire(target::<M>(entry), entry & M::BITS.owned != 0);
@@ -127,7 +127,9 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(())
     }
 
-    /// Replaces a large page with a table of its pages, and returns the table.
+    /// Replaces `large`, an upper entry that maps a large page, in `slot` with a table of its
+    /// pages, and returns the table. Fails with [`AllocError`], and changes nothing, if no frame is
+    /// free.
     fn split(&mut self, slot: &AtomicU64, large: u64) -> Result<Frame, AllocError> {
         let machine = self.machine;
         let table = machine.allocate()?;
@@ -162,7 +164,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(())
     }
 
-    /// Retires all pages that an upper entry mapped, and their table unless it was a large page.
+    /// Retires all pages that the upper entry `old` mapped, except the page of `shared`. If `old`
+    /// led to a table, retires the table, too. `old` was replaced before.
     fn retire_table(&mut self, old: u64, shared: Shared) {
         let machine = self.machine;
         if old & M::BITS.large != 0 {
@@ -264,8 +267,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         true
     }
 
-    /// Maps `pages` for a block's part of the memmap through `table`, and installs `table` as well.
-    /// This CPU may write the descriptors afterwards.
+    /// Clears `pages`, maps them for the part of the memmap of `block` in `table`, and stores
+    /// `table` in the upper entry `slot`. This CPU may write the block's descriptors afterwards.
     #[inline]
     fn put(&mut self, block: Frame, slot: &AtomicU64, table: Frame, pages: &[Frame]) {
         let machine = self.machine;

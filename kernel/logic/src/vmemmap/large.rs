@@ -6,10 +6,10 @@ use super::shared::Shared;
 use core::ops::DerefMut;
 use ebb_mm::{Frame, FrameRange};
 
-/// Restores the part of the memmap under one table with a pageblock of zeros. `first` is the first
-/// frame described there, and all frames described there must belong to unused huge pages. `lock`
-/// must return the guard of the lock of the shared page. Returns `true` once every CPU has flushed
-/// its TLB. Returns `false`, and changes nothing, if no pageblock is free.
+/// Restores the part of the memmap of `machine` under one table with a pageblock of zeros. `first`
+/// is the first frame described there, and all frames described there must belong to unused huge
+/// pages. `lock` must return the guard of the lock of the shared page. Returns `true` once every
+/// CPU has flushed its TLB. Returns `false`, and changes nothing, if no pageblock is free.
 pub fn restore_large<M, G>(machine: M, lock: impl FnOnce() -> G, first: Frame) -> bool
 where
     M: Machine,

@@ -106,7 +106,7 @@ pub(super) fn first_entry<M: Machine>(block: Frame) -> u64 {
     block.number() / M::ENTRIES * M::PAGES as u64 % M::ENTRIES
 }
 
-/// Returns the entries in `table` for the memmap pages of `block`.
+/// Returns the entries of `machine` in `table` for the memmap pages of `block`.
 #[inline]
 pub(super) fn entries<'a, M: Machine + 'a>(
     machine: M,
@@ -149,7 +149,7 @@ pub(super) fn large_target<M: Machine>(entry: u64) -> Frame {
     Frame::new(target::<M>(entry).number() & !(M::ENTRIES - 1))
 }
 
-/// Marks and counts `frames`, which came from the allocator, as part of the memmap.
+/// Marks and counts `frames`, which came from the allocator of `machine`, as part of the memmap.
 #[inline]
 pub(super) fn take<M: Machine>(machine: M, frames: &[Frame]) {
     for &frame in frames {

@@ -30,9 +30,10 @@ enum Before {
     Giant,
 }
 
-/// One CPU reads frames of a page one after the other and caches all translations on its way. The
-/// other CPU does `work` with the page. Each head that the first CPU reads is one of `truths`, and
-/// after the work it is the last of them.
+/// One CPU reads the frames of a page with the indexes `reads` one after the other, and caches all
+/// translations on its way. The other CPU does `work` with the page. `wrong` is the machine's
+/// fault, and `before` says what is shared at the start. Each head that the first CPU reads is one
+/// of `truths`, and after the work it is the last of them.
 fn race(
     wrong: Wrong,
     before: Before,
@@ -70,7 +71,8 @@ fn race(
     });
 }
 
-/// Shares the descriptors of the blocks of a page of `frames` frames.
+/// Makes the blocks of `page`, a page of `frames` frames of `machine`, share their descriptors:
+/// their parts of the memmap then map the page in `shared`.
 fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usize) {
     let mut exchange = Exchange::begin(machine, shared);
     if frames == GIANT {
@@ -83,8 +85,8 @@ fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usiz
     exchange.end();
 }
 
-/// Restores the descriptors of a block, and frees the frames that do not carry them. Returns the
-/// number of carrying frames.
+/// Restores the descriptors of `block`, and frees the frames that do not carry them. Returns the
+/// number of carrying frames, 0 if the descriptors are elsewhere.
 fn restore(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
     let mut supply = Supply::new(machine, 0);
     let mut exchange = Exchange::begin(machine, shared);

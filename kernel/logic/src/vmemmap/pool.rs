@@ -81,8 +81,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         (0..frames as u64).map(move |index| start.offset(index))
     }
 
-    /// Returns the heads that a reader may see for each frame. For the pages in `exchanged` it may
-    /// see the heads before and after.
+    /// Returns the heads that a reader may see, for each frame one bit for each head. For the pages
+    /// in `exchanged` the reader may see the heads before and after.
     fn allowed(&self, exchanged: &[Page]) -> Vec<u16> {
         // The memmap's own frames come and go.
         let mut allowed = vec![1 << FREE | 1 << MEMMAP; self.machine.frames()];
@@ -133,7 +133,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         self.pages.extend(new);
     }
 
-    /// Removes up to `pages` pages of `frames` frames from the pool, from the one at `place` on.
+    /// Removes up to `pages` pages of `frames` frames from the pool, and returns them. Begins at
+    /// index `place` of its pages, modulo their number.
     fn remove(&mut self, place: usize, pages: usize, frames: usize) -> Vec<Page> {
         let mut removed = Vec::new();
         let mut at = place % self.pages.len().max(1);
@@ -147,8 +148,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         removed
     }
 
-    /// Frees up to `pages` huge pages of the pool, from the one at `place` on. Their parts of the
-    /// memmap are restored with a supply for `supply` blocks.
+    /// Frees up to `pages` huge pages of the pool, beginning at index `place` of its pages, modulo
+    /// their number. Their parts of the memmap are restored with a supply for `supply` blocks.
     pub(super) fn give_back(&mut self, place: usize, pages: usize, supply: u64) {
         let removed = self.remove(place, pages, E);
         self.machine.allow(self.allowed(&removed));
@@ -185,8 +186,9 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Frees a page of 1 GiB, the first from the one at `place` on. Large pages restore its part of
-    /// the memmap as far as possible.
+    /// Frees a page of 1 GiB of the pool: the first at or after index `place` of its pages, modulo
+    /// their number. Does nothing if there is none. Large pages restore its part of the memmap as
+    /// far as possible.
     pub(super) fn give_back_giant(&mut self, place: usize) {
         let machine = self.machine;
         let in_table = Simulated::<E, P>::IN_TABLE;
@@ -227,7 +229,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Splits a page of 1 GiB, the first from the one at `place` on, into huge pages.
+    /// Splits a page of 1 GiB of the pool into huge pages: the first at or after index `place` of
+    /// its pages, modulo their number. Does nothing if there is none.
     pub(super) fn demote(&mut self, place: usize) {
         for page in self.remove(place, 1, E * E) {
             let part = |index| Page {
@@ -265,7 +268,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Allocates up to `frames` frames for programs.
+    /// Allocates up to `frames` frames for programs, as far as frames are free.
     pub(super) fn fill(&mut self, frames: usize) {
         let taken = (0..frames).map_while(|_| self.machine.take_one());
         for frame in taken {
@@ -274,7 +277,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Frees up to `frames` frames of programs, from the one at `place` on.
+    /// Frees up to `frames` frames of programs, beginning at index `place` of these frames, modulo
+    /// their number.
     pub(super) fn release(&mut self, place: usize, frames: usize) {
         for _ in 0..frames.min(self.programs.len()) {
             let frame = self.programs.swap_remove(place % self.programs.len());

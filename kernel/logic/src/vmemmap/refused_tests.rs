@@ -7,8 +7,8 @@ type Machine = Simulated<8, 2>;
 
 const FRAMES: usize = 6 * Machine::IN_GIANT;
 
-/// Runs every operation once. Returns whether a block carried its part of the memmap at some point,
-/// and the number of pages whose part was shared, summed over all steps.
+/// Runs every operation on `pool` at least once. Returns whether a block carried its part of the
+/// memmap at some point, and the number of pages whose part was shared, summed over all steps.
 fn scenario(pool: &mut Pool<'_, 8, 2>) -> (bool, usize) {
     let mut carried = false;
     let mut gave_up = 0;
@@ -44,8 +44,9 @@ fn scenario(pool: &mut Pool<'_, 8, 2>) -> (bool, usize) {
     (carried, gave_up)
 }
 
-/// Runs the scenario. Returns how often it called the allocator, the results of [`scenario`], and
-/// whether no block carries in the end.
+/// Runs [`scenario`] on a machine whose allocator refuses the calls in `refuse` and chooses frames
+/// by `seed`. Returns how often it called the allocator, the results of [`scenario`], and whether
+/// no block carries in the end.
 fn run(refuse: Refuse, seed: u64) -> (u64, bool, usize, bool) {
     let machine = Machine::new(FRAMES, seed);
     let mut pool = Pool::new(&machine);

@@ -40,7 +40,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Replays steps on a machine of `giants` pages of 1 GiB.
+/// Replays `steps` on a machine of `giants` pages of 1 GiB, whose allocator chooses frames by
+/// `seed`.
 fn replay<const E: usize, const P: usize>(giants: usize, seed: u64, steps: &[Step]) {
     let frames = giants * Simulated::<E, P>::IN_GIANT;
     let machine = Simulated::<E, P>::new(frames, seed);

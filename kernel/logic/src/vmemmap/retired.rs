@@ -44,8 +44,8 @@ impl Retired {
         true
     }
 
-    /// Makes the frames that the memmap has from boot known to the allocator ([`Machine::admit`]).
-    /// They are not free yet. The caller must hold the exchange's lock.
+    /// Makes the retired frames that the memmap has from boot known to the allocator of `machine`
+    /// ([`Machine::admit`]). They are not free yet. The caller must hold the exchange's lock.
     pub(super) fn admit<M: Machine>(&self, machine: M) {
         for &(run, owned) in &self.runs[..self.len] {
             if !owned {
@@ -54,7 +54,7 @@ impl Retired {
         }
     }
 
-    /// Frees all frames to `machine`. Call [`Self::admit`] first.
+    /// Frees all retired frames to the allocator of `machine`. Call [`Self::admit`] first.
     pub(super) fn free<M: Machine>(&mut self, machine: M) {
         for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
             if owned {

@@ -21,7 +21,7 @@ pub struct Supply<M: Machine> {
 }
 
 impl<M: Machine> Supply<M> {
-    /// Returns a supply for `blocks` blocks, without frames yet.
+    /// Returns a supply of memmap frames for `blocks` blocks of `machine`. It has no frames yet.
     #[inline]
     pub const fn new(machine: M, blocks: u64) -> Self {
         Self {

@@ -106,8 +106,9 @@ fn table(address: u64) -> Option<&'static [u8]> {
     (sum == 0).then_some(table)
 }
 
-/// Returns the first ACPI table with this signature that is valid, or `None`. `rsdp` is the
-/// physical address of ACPI's root pointer.
+/// Returns the first valid ACPI table that has this `signature`. `rsdp` is the physical address of
+/// ACPI's root pointer. Returns `None` if there is no such table, or if the root pointer or the
+/// list of tables is invalid.
 fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
     let root = bytes(rsdp, 20)?;
     if root.first_chunk() != Some(b"RSD PTR ") {

@@ -49,9 +49,9 @@ pub const TWICE: i64 = 1 << 32;
 /// The first of two readings of the time-stamp counter and the APIC timer, for [`refine`].
 static FIRST_LOOK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The time for which the APIC timer is observed for the first guess of the rate.
+/// The time in nanoseconds for which the APIC timer is observed for the first guess of the rate.
 const GUESS_NS: u64 = 400_000;
-/// The least time for which it is observed for the final rate.
+/// The least time in nanoseconds for which the APIC timer is observed for the final rate.
 const REFINE_NS: u64 = 5_000_000;
 /// The number of attempts to read the counter and the APIC timer close together.
 const MAX_LOOKS: u32 = 20;
@@ -168,8 +168,9 @@ fn ahead_at(now: Nanos) -> (Nanos, i64) {
     }
 }
 
-/// Sets the values that `ahead_at` reads. The caller ensures that no other thread sets them at the
-/// same time.
+/// Makes the wall clock differ from the monotonic clock by `offset` at the time `now`, and makes
+/// that offset grow by `rate` nanoseconds in 2^32 nanoseconds from then on. These are the values
+/// that `ahead_at` reads. The caller ensures that no other thread sets them at the same time.
 fn set_ahead(now: Nanos, offset: Nanos, rate: i64) {
     let sequence = AHEAD.sequence.load(Ordering::Relaxed);
     AHEAD.sequence.store(sequence + 1, Ordering::Relaxed);

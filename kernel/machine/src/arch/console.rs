@@ -27,6 +27,7 @@ const MAX_SPINS_PANICKED: u32 = 10_000;
 /// The number of the CPU that writes, plus one; 0 if no CPU writes.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
+/// A line that is being written to the serial console, the kernel log, or both.
 struct Line {
     bytes: [u8; LINE_BYTES],
     len: usize,

@@ -3,14 +3,14 @@
 use core::arch::asm;
 pub use core::arch::x86_64::CpuidResult;
 
-/// The numbers of the model specific registers (MSRs) that the kernel uses. Each comment says what
-/// the register contains.
+/// The numbers of the model specific registers (MSRs) that the kernel uses. The comment of a number
+/// says what its register contains.
 pub mod msr {
     /// The physical address of the local APIC, and the bits that switch it on.
     pub const APIC_BASE: u32 = 0x1b;
     /// The value of the time-stamp counter at which the APIC timer fires.
     pub const TSC_DEADLINE: u32 = 0x6e0;
-    /// The number of the first of the APIC's registers in x2APIC mode. The others follow.
+    /// The first of the APIC's registers in x2APIC mode. The numbers of the others follow.
     pub const X2APIC: u32 = 0x800;
     /// The physical address at which KVM keeps this CPU's record of stolen time.
     pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;

@@ -51,14 +51,14 @@ pub type ExitToUser = extern "C" fn(&mut UserFrame);
 unsafe extern "C" {
     /// Handles a system call of the program whose registers are in `frame`; see [`Syscall`].
     pub(super) fn ebb_syscall(frame: &mut UserFrame);
-    /// Tries to serve a page fault in user mode at `address` with the error code `error`; see
-    /// [`UserStore`].
+    /// Tries to serve a page fault in user mode at `address` with the error code `error`. Returns
+    /// `false`, and has changed nothing, if it does not serve the fault; see [`UserStore`].
     pub(super) fn ebb_user_store(address: u64, error: u64) -> bool;
-    /// Handles a page fault in user mode at `address` with the error code `error`; see
-    /// [`UserFault`].
+    /// Handles a page fault at `address`, with the error code `error`, of the program whose
+    /// registers are in `frame`; see [`UserFault`].
     pub(super) fn ebb_user_fault(frame: &mut UserFrame, address: u64, error: u64);
-    /// Does the work that is due before the current thread returns to user mode; see
-    /// [`ExitToUser`].
+    /// Does the work that is due before the current thread returns to user mode with the registers
+    /// in `frame`; see [`ExitToUser`].
     pub(super) fn ebb_exit_to_user(frame: &mut UserFrame);
 }
 

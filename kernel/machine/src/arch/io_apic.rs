@@ -48,7 +48,7 @@ impl Unit {
     }
 }
 
-/// Maps the registers of the machine's I/O APICs, and masks all pins.
+/// Maps the registers of the I/O APICs of `machine`, and masks all their pins.
 pub(super) fn init(machine: &Machine) {
     let mut units = UNITS.lock();
     for (unit, found) in units.iter_mut().zip(machine.io_apics()) {

@@ -41,12 +41,14 @@ const POLLS_PER_LOOK: u32 = 16;
 /// The time after which a CPU that has not answered is considered dead.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 
+/// The request that a CPU has posted for other CPUs, and the answers that it still waits for.
 #[repr(align(64))]
 struct Post {
     request: UnsafeCell<FlushRequest>,
-    /// The CPUs that have not answered yet.
+    /// The CPUs that have not answered `request` yet, one bit each.
     waiting: AtomicU64,
-    /// The owner has halted. The last CPU to answer wakes it.
+    /// Whether the CPU that owns the post has halted to wait for the answers. The last CPU to
+    /// answer then wakes it.
     halted: AtomicBool,
 }
 
@@ -179,8 +181,13 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
     wait_for_answers(me, post, request);
 }
 
-/// Spins for the usual time of an answer. A CPU that takes longer is not running: the host has
-/// given its core away, perhaps to this CPU, which then halts.
+/// Waits until all CPUs have answered `request`, which this CPU, number `me`, has put into its post
+/// `post`. Spins for the usual time of an answer. A CPU that takes longer is not running: the host
+/// has given its core away, perhaps to this CPU. So this CPU then halts until the last answer, or a
+/// request of another CPU, wakes it.
+///
+/// # Panics
+/// If a CPU does not answer within [`ANSWER_TIMEOUT`].
 fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
     let start = clock::now();
     let mut polls = 0u32;

@@ -190,7 +190,9 @@ fn map_image(carver: &mut Carver, top: u64) {
     }
 }
 
-/// Maps a range of the physmap, extended to multiples of 2 MiB. Uses pages of 1 GiB where they fit.
+/// Maps the physical range from `start` to `end`, extended to multiples of 2 MiB, in the physmap.
+/// Uses pages of 1 GiB where they fit. `top` is the root of the page tables, and new tables come
+/// from `carver`.
 fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
     let flags = pte::PRESENT | pte::WRITABLE | pte::LARGE | pte::GLOBAL | pte::NO_EXECUTE;
     let huge = features::has(Feature::GibPages);

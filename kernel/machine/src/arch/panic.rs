@@ -30,8 +30,10 @@ enum Report {
     Short,
 }
 
-/// Makes the calling CPU the only one that runs. The second call allows one line, the third none,
-/// so that a bug in here cannot repeat without end.
+/// Makes the calling CPU the only one that runs. Returns [`Report::Full`] at the first call if the
+/// CPU's area is known. Returns [`Report::Short`] at the second call, or if the area is unknown.
+/// The third call ends the VM, so that a bug in here cannot repeat without end. A call on another
+/// CPU than that of the first call halts that CPU.
 ///
 /// Until this CPU's GS base is known, neither it nor any lock is used.
 fn take_over() -> Report {
@@ -150,8 +152,8 @@ pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     power::end(power::PANIC_CODE)
 }
 
-/// Prints words on the stack that may be return addresses. Needed if the chain of frame pointers is
-/// broken, or the trapped function had not set up its frame.
+/// Prints the words on the stack from `rsp` on that may be return addresses. Needed if the chain of
+/// frame pointers is broken, or the trapped function had not set up its frame.
 fn guess_callers(rsp: u64) {
     let code = paging::code();
     let mut found = 0;
@@ -180,7 +182,8 @@ fn report_cpu(regained: Regained) {
     }
 }
 
-/// Returns whether 8 bytes at a kernel address can be read through the present page tables.
+/// Returns whether the 8 bytes at `address` can be read through the present page tables. Returns
+/// `false` if `address` is not a multiple of 8 or no kernel address.
 fn readable(address: u64) -> bool {
     if address < PHYSMAP_BASE || !address.is_multiple_of(8) || address > u64::MAX - 16 {
         return false;
@@ -241,12 +244,14 @@ fn name(vector: u64) -> &'static str {
     }
 }
 
-/// The precompiled `alloc` names it; nothing unwinds here.
+/// Exists because the precompiled `alloc` refers to it. It is never called, because a panic ends
+/// the VM and unwinds no stack.
 #[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// The precompiled `alloc` names it, too: where an unwinding would go on.
+/// Exists because the precompiled `alloc` refers to it: unwinding would continue here. It is never
+/// called, because a panic ends the VM and unwinds no stack.
 #[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {

@@ -8,11 +8,11 @@ use core::arch::asm;
 use core::sync::atomic::Ordering;
 use ebb_wire::header::stage;
 
-/// QEMU's isa-debug-exit.
+/// The I/O port of QEMU's device `isa-debug-exit`, which ends QEMU.
 const DEBUG_EXIT_PORT: u16 = 0xf4;
-/// The value for the port after a regular end.
+/// The value for [`DEBUG_EXIT_PORT`] after a regular end of the VM.
 const EXIT_CODE: u32 = 0;
-/// The value for the port after a panic.
+/// The value for [`DEBUG_EXIT_PORT`] after a panic.
 pub(super) const PANIC_CODE: u32 = 1;
 
 /// The result with which the program ended.

@@ -48,8 +48,8 @@ pub(super) fn read() -> u64 {
     ((days(year, month, day) * 24 + hour) * 60 + value(2)) * 60 + value(0)
 }
 
-/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar. The year is at
-/// least 1970.
+/// Returns the number of days from 1970-01-01 to the date `year`-`month`-`day` of the Gregorian
+/// calendar. `year` is at least 1970, and months and days count from 1.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     // Years begin in March, so that the leap day is the last.
     let (year, month) = if month <= 2 {

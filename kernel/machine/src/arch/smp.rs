@@ -14,9 +14,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Physical address of the real-mode code: below 1 MiB, in RAM that nothing else uses.
 const TRAMPOLINE: u64 = 0x8000;
-/// The time that the CPUs have to arrive before they are woken again.
+/// The time that the other CPUs have to come online before they are sent start-up interrupts again.
 const ARRIVAL: Nanos = Nanos::from_millis(100);
-/// The number of times that they are woken.
+/// The number of times that start-up interrupts are sent to the other CPUs.
 const ATTEMPTS: u32 = 20;
 
 unsafe extern "C" {
@@ -25,7 +25,7 @@ unsafe extern "C" {
     static ap_trampoline_end: u8;
 }
 
-/// Starts the other CPUs of the machine, and waits until they are online. If some of them are not
+/// Starts the other CPUs of `machine`, and waits until they are online. If some of them are not
 /// online after [`ATTEMPTS`] periods of length [`ARRIVAL`], prints a message and returns.
 ///
 /// `stack` is called once for each CPU. It allocates a stack that is never freed, and returns the
@@ -79,7 +79,8 @@ fn wake<I: Iterator<Item = u32>>(prepared: usize, ids: impl Fn() -> I) {
     );
 }
 
-/// Allocates the area and the stack for a ticket. Returns `false` if there is no memory.
+/// Allocates the per-CPU area of CPU number `ticket` + 1, and its stack by a call of `stack`.
+/// Returns `false` if there is no memory for one of them.
 fn prepare(ticket: usize, stack: fn() -> Option<*mut u8>) -> bool {
     // SAFETY: the size is not zero.
     let block = unsafe { alloc_zeroed(Layout::new::<percpu::Block>()) };

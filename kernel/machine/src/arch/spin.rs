@@ -69,9 +69,9 @@ impl<T: ?Sized> SpinLock<T> {
         SpinGuard { lock: self }
     }
 
-    /// Restores the holder's mark after an exchange of this CPU has replaced it. Only such an
-    /// exchange writes this CPU's mark while it does not hold the lock. So if the mark is still
-    /// there, the lock is still held.
+    /// Restores `holder`, the mark of the CPU that holds the lock, after an exchange of this CPU
+    /// has replaced it. Only such an exchange writes this CPU's mark while it does not hold the
+    /// lock. So if this CPU's mark is still there, the lock is still held.
     #[cold]
     fn restore(&self, holder: u8) {
         // Relaxed: nothing is taken or let go.

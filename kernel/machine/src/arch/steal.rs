@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 const NOT_RUNNING: u8 = 1 << 0;
 /// In [`Record::state`]: the host must flush the CPU's TLB before the CPU runs.
 const FLUSH: u8 = 1 << 1;
-/// In the register: the host uses the record.
+/// In the MSR that has the address of the record: the host uses the record.
 const ENABLED: u64 = 1;
 /// The most attempts to read a record that is being written.
 const MAX_LOOKS: u32 = 100;

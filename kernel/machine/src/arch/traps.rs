@@ -402,7 +402,8 @@ unsafe extern "C" {
     pub(super) fn arch_enter_user(frame: *const UserFrame) -> !;
 }
 
-/// Handles an exception or an interrupt in user mode.
+/// Handles an exception or an interrupt in user mode. `vector` is its number, and `frame` has the
+/// registers of the program.
 extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);
@@ -412,7 +413,8 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
 }
 
 /// Handles an exception or an interrupt in kernel mode: in the idle loop, at a point where kernel
-/// code lets interrupts in, in a user access, or by a bug.
+/// code lets interrupts in, in a user access, or by a bug. `vector` is its number, and `frame` has
+/// the registers of the interrupted code.
 extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);

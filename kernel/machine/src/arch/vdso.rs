@@ -9,10 +9,11 @@ use super::clock;
 use super::features::{self, Feature};
 use core::arch::global_asm;
 
-/// The clocks that the vDSO reads without a system call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`,
-/// the two `COARSE` ones, and `BOOTTIME`. For the others it makes the call.
+/// The clocks that the vDSO can read without a system call, one bit each at the clock's number:
+/// `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`, the two `COARSE` ones, and `BOOTTIME`. For the others,
+/// and for [`WALL_CLOCKS`] while the word at [`SLEWS`] is not 0, it makes the call.
 const CLOCKS: u32 = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
-/// Those of these clocks that count from 1970.
+/// The clocks of [`CLOCKS`] that count from 1970, one bit each.
 const WALL_CLOCKS: u32 = 1 << 0 | 1 << 5;
 
 global_asm!(

@@ -34,11 +34,12 @@ const MAX_RANGES: usize = 16;
 const DMA32_END: u64 = 1 << 32;
 /// The number of bytes that SeaBIOS leaves for its tables, above its scratch memory.
 const FIRMWARE_SKIPS: u64 = 16 << 20;
-/// The most bytes of that scratch memory. SeaBIOS uses 124 KiB of it if there is no option ROM.
+/// The most bytes of SeaBIOS's scratch memory. SeaBIOS uses 124 KiB of it if there is no option
+/// ROM.
 const FIRMWARE_SCRATCH: u64 = 4 << 20;
 /// The end of the memory that firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
-/// Firmware that moves its work above [`LOW_END`] stays below this.
+/// The end of the memory that firmware uses if it moves its work above [`LOW_END`].
 const FIRMWARE_END: u64 = 16 << 20;
 
 const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;
@@ -115,9 +116,9 @@ impl Carving {
             + (self.metadata.size() as u64).next_multiple_of(FRAME_SIZE as u64)
     }
 
-    /// Returns the lowest place in the highest range with room that is aligned for the memmap and
-    /// overlaps no range of `taken`. Low, because allocations begin there, so the memory above
-    /// stays whole for pages of 1 GiB.
+    /// Returns the lowest place in the highest range of `ram` with room that is aligned for the
+    /// memmap and overlaps no range of `taken`. Low, because allocations begin there, so the memory
+    /// above stays whole for pages of 1 GiB. Returns `None` if no range has room.
     fn place(&self, ram: &Ranges, taken: &[PhysRange]) -> Option<PhysRange> {
         let mut places = ram.as_slice().iter().rev();
         places.find_map(|range| self.place_in(range, taken))
@@ -140,8 +141,8 @@ impl Carving {
     }
 }
 
-/// Returns the range where SeaBIOS works while it boots a machine, and which it later reports as
-/// free without clearing it: downwards from 16 MiB below the end of RAM under 4 GiB.
+/// Returns the range of `ram` where SeaBIOS works while it boots a machine, and which it later
+/// reports as free without clearing it: downwards from 16 MiB below the end of RAM under 4 GiB.
 fn firmware_scratch(ram: &Ranges) -> PhysRange {
     let below_4g = |range: &&FrameRange| range.end().address() <= DMA32_END;
     let last = ram.as_slice().iter().rfind(below_4g);
@@ -153,8 +154,8 @@ fn firmware_scratch(ram: &Ranges) -> PhysRange {
     }
 }
 
-/// Calls `each` with the number of every unit of `unit` bytes that contains RAM, once, in ascending
-/// order.
+/// Divides the physical address space into units of `unit` bytes. Calls `each` with the number of
+/// every unit that contains a part of `ram`, once, in ascending order.
 fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
     let mut next = 0;
     for range in ram.as_slice() {
@@ -166,8 +167,9 @@ fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
     }
 }
 
-/// Calls `act` with the allocator's configuration for the ranges of both zones. `zeroed`: memory
-/// that was never used is zero.
+/// Calls `act` with the configuration of an allocator for two zones, and returns the result.
+/// `dma32` and `normal` are the ranges of the zones. `zeroed` says whether memory that was never
+/// used is zero.
 fn with_config<T>(
     dma32: &Ranges,
     normal: &Ranges,
@@ -296,7 +298,8 @@ const _: () = assert!(
         && ADDRESS == wire::ADDRESS
 );
 
-/// Maps the memmap of all RAM to the carved-out memory, with large pages.
+/// Maps the memmap of all frames in `ram`, with large pages, to the memory at `place`. `carving`
+/// has the sizes of the parts there: first the memmap, then its page tables.
 fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
     let root = tables::find_root();
     let tables = place.start + carving.memmap;

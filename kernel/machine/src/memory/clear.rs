@@ -14,17 +14,18 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use ebb_mm::Frame;
 
-/// 16-byte stores: every x86-64 CPU has them.
+/// The kind of routine that clears and copies by 16-byte stores, which every x86-64 CPU has. A
+/// value of [`WAY`].
 const SSE: u8 = 0;
-/// 32-byte stores.
+/// The kind of routine that clears and copies by 32-byte stores. A value of [`WAY`].
 const AVX: u8 = 1;
-/// `rep stosb` and `rep movsb`.
+/// The kind of routine that clears by `rep stosb` and copies by `rep movsb`. A value of [`WAY`].
 const STRING: u8 = 2;
 
 /// The fastest kind of routine on this machine: [`SSE`], [`AVX`] or [`STRING`].
 static WAY: AtomicU8 = AtomicU8::new(SSE);
 
-/// The routine of this kind that fills a page with zeros.
+/// The routine of the kind in [`WAY`] that fills a page with zeros.
 static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// The routine that fills an allocated page with zeros: that of `CLEAR_PAGE`, or one that checks
@@ -153,8 +154,8 @@ global_asm!(
 unsafe extern "C" {
     fn ebb_clear_page_sse(page: *mut u8);
     fn ebb_clear_page_avx(page: *mut u8);
-    /// Fills up to `pages` pages with zeros. Returns the number of pages that are left, if it stops
-    /// because another thread is due.
+    /// Fills the `pages` pages from `page` on with zeros, one after the other. Returns the number
+    /// of pages that are left: 0, or more if it stops because work of the current thread is due.
     fn ebb_clear_pages_avx(page: *mut u8, pages: u64) -> u64;
     fn ebb_clear_page_string(page: *mut u8);
     fn ebb_copy_page_sse(to: *mut u8, from: *const u8);

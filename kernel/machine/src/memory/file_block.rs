@@ -60,8 +60,8 @@ pub fn share(block: Frame) {
     }
 }
 
-/// Drops one reference to each of these frames of files. Frees the frames without further
-/// references together.
+/// Drops one reference to each of `frames`, which are frames of files. Frees the ones without
+/// further references together.
 fn release_all(frames: impl Iterator<Item = Frame>) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -173,7 +173,7 @@ impl SharedPolicy {
         all.find(|policy| policy.name().as_bytes() == name)
     }
 
-    /// Returns the policy with this number in a [`SharedPolicyCell`].
+    /// Returns the policy with this `number` in a [`SharedPolicyCell`].
     const fn of(number: u8) -> Self {
         match number {
             0 => Self::Always,

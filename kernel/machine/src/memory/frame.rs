@@ -34,7 +34,8 @@ impl FrameRef {
         Self::try_new_on(percpu::this(), kind, mobility, reserve)
     }
 
-    /// Like [`Self::try_new`], for a caller that has `this`, the data of this CPU, at hand.
+    /// Does what [`Self::try_new`] does with `kind`, `mobility` and `reserve`, for a caller that
+    /// has `this`, the data of this CPU, at hand.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -49,9 +50,10 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. `mobility`
-    /// says whether the frame can be moved later. `reserve` says whether it may come from the
-    /// reserve. A frame that was never used and that the host provided zeroed is not cleared again.
+    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. `this` is
+    /// the data of this CPU. `mobility` says whether the frame can be moved later. `reserve` says
+    /// whether it may come from the reserve. A frame that was never used and that the host provided
+    /// zeroed is not cleared again. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -69,7 +71,8 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Makes the first reference to a frame that was just allocated.
+    /// Marks `frame`, which was just allocated, as in the use `kind`, and returns its first
+    /// reference. Counts the frame in `this`, the data of this CPU.
     #[inline]
     fn take(this: &Local, frame: Frame, kind: Kind) -> Self {
         this.add(kind.count(), 1);

@@ -32,7 +32,8 @@ pub(super) fn configure(info: &BootInfo) {
     }
 }
 
-/// Returns whether a boot option is given and on. Prints a message if it is neither on nor off.
+/// Returns whether the boot option `name` is on the command line in `info` and is on. Prints a
+/// message if it has another value than 0 or 1.
 fn is_on(info: &BootInfo, name: &str) -> bool {
     let Some(text) = info.option(name) else {
         return false;

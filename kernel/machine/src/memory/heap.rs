@@ -56,7 +56,7 @@ struct Home {
 }
 
 impl Home {
-    /// Returns the home of a new slab of this CPU.
+    /// Returns the home of a new slab of this CPU for objects of size class `class`.
     #[inline]
     fn own(class: usize) -> Self {
         Self {
@@ -117,7 +117,8 @@ impl Class {
         }
     }
 
-    /// Allocates an object from a slab that has room. Returns `None` if there is no such slab.
+    /// Allocates an object of size class `class`, which is that of `self`, from a slab that has
+    /// room. Returns `None` if there is no such slab.
     fn take(&mut self, class: usize) -> Option<NonNull<u8>> {
         if self.partial == 0 {
             return None;
@@ -145,8 +146,11 @@ impl Class {
         NonNull::new(unsafe { base.add(usize::from(object) * SIZES[class]) })
     }
 
-    /// Frees an object. Returns `true` if its slab is now empty: the slab is off the list then, and
-    /// the caller frees it.
+    /// Frees the object at `at` of size class `class`, which is in the slab `frame`. Returns `true`
+    /// if the slab is now empty: the slab is off the list then, and the caller frees it.
+    ///
+    /// # Panics
+    /// If no object begins at `at`.
     fn put(&mut self, class: usize, frame: Frame, at: *mut u8) -> bool {
         let descriptor = Descriptor::get(frame);
         let offset = u16::try_from(at as usize % PAGE_SIZE).unwrap_or(u16::MAX);
@@ -173,7 +177,9 @@ impl Class {
     }
 }
 
-/// Allocates a block of frames for the heap.
+/// Allocates a block of `order` for the heap, and marks it as of the use `kind`. May wait for
+/// memory. If `assured` is set, the block may come from the reserve in the end. Returns its first
+/// frame, or `None` if there is no memory.
 fn frames(order: Order, kind: Kind, assured: bool) -> Option<Frame> {
     let request = Request::new(order, Mobility::Unmovable);
     let frame = pressure::allocate(request, assured)?;

@@ -80,7 +80,8 @@ impl Drop for HugeFrame {
     }
 }
 
-/// Returns the head of a block. Waits while the block is being parted.
+/// Returns the head of the block whose first frame has the descriptor `descriptor`. Waits while the
+/// block is being parted.
 fn settled(descriptor: &Descriptor) -> u64 {
     loop {
         // Acquire: pairs with the Release at the end of `part`, and with `release`. So a caller
@@ -99,7 +100,9 @@ const fn is_whole(head: u64) -> bool {
     head & SHAPE == new_head(Kind::Anonymous, Order::PAGEBLOCK) & SHAPE
 }
 
-/// Changes the head of a block that is not parted. Returns `false`, and changes nothing, if it is.
+/// Replaces the head of a block by the result of `change`, which gets the old head, and returns
+/// `true`. `descriptor` is that of the block's first frame. Waits while the block is being parted.
+/// Returns `false`, and changes nothing, if it is parted.
 fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> bool {
     loop {
         let head = settled(descriptor);

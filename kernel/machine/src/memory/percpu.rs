@@ -208,8 +208,9 @@ impl Local {
         Ok(frame)
     }
 
-    /// Not inlined, with its own call of `clear`: a block that the cache holds is cleared without a
-    /// check.
+    /// The part of [`Self::allocate_zeroed`] for a block that the cache does not hold. Returns the
+    /// first frame of the block, or fails with [`AllocError`]. It is not inlined and has its own
+    /// call of `clear`, so that a block that the cache holds is cleared without a check.
     #[inline(never)]
     fn allocate_zeroed_shared(
         &self,
@@ -365,8 +366,8 @@ impl Local {
         self.free_unfilled(allocator, batch, frame);
     }
 
-    /// Like [`Self::free_in`], for a caller that has checked that freed pages are not filled
-    /// ([`poison::is_filling`]).
+    /// Does what [`Self::free_in`] does with `allocator`, `batch` and `frame`, for a caller that
+    /// has checked that freed pages are not filled ([`poison::is_filling`]).
     #[inline]
     pub fn free_unfilled(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         // SAFETY: as in `allocate`.

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use ebb_mm::{Contents, Frame};
 use logic::page_poison::{Damage, Fill, POISON, POISON_WORD, damage};
 
-/// [`Fill`] as a number.
+/// The contents with which freed pages are filled: a [`Fill`] as a number.
 static FILL: AtomicU8 = AtomicU8::new(Fill::Nothing as u8);
 /// Whether an allocated page is filled with zeros.
 static INIT_ON_ALLOC: AtomicBool = AtomicBool::new(false);
@@ -127,7 +127,8 @@ fn see_frames(frame: Frame, frames: u64) {
     }
 }
 
-/// Prints a message if a page was written to after it was freed.
+/// Checks the page at `page`, which was filled when it was freed. If it was written to since,
+/// counts that, and prints a message for each of the first [`TOLD`] such pages.
 fn see(page: *const u8) {
     if let Some(found) = damage_of(page) {
         let number = DAMAGED.fetch_add(1, Ordering::Relaxed);

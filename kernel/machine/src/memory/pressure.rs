@@ -23,13 +23,14 @@ use logic::errno::Errno;
 
 /// The most waits for isolated blocks, a millisecond each. A report is answered within far less.
 const ISOLATED_WAITS: u32 = 2000;
-/// The most steps of any other kind before an allocation gives up.
+/// The most steps of an allocation, besides waits for isolated blocks, before it gives up.
 const STEPS: u32 = 4000;
 /// The time in nanoseconds for which a step waits for memory that other threads free.
 const WAIT: u64 = 2_000_000;
 /// The number of failed searches for memory in a row, [`WAIT`] apart, before a process is killed.
 const LOOKS: u32 = 16;
-/// The same number if other threads found memory in that time, and took it themselves.
+/// The number of such searches before a process is killed if other threads found memory in that
+/// time, and took it themselves.
 const LOOKS_BEHIND_OTHERS: u32 = 500;
 /// The number of frames that are requested back from the balloon at a time.
 const DEFLATE_FRAMES: u32 = 256;
@@ -104,7 +105,9 @@ impl Relief {
         done
     }
 
-    /// Does the next step that may free memory. The thread may wait.
+    /// Does the next step that may free memory, after an allocation failed with `error`. May block
+    /// the current thread. Fails with `ENOMEM` if no further step helps, or if the current task is
+    /// being killed.
     fn relieve(&mut self, error: AllocError) -> Result<(), Errno> {
         if matches!(error, AllocError::Isolated { .. }) {
             self.isolated += 1;

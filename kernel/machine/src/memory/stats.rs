@@ -26,7 +26,8 @@ pub fn frames() -> Stats {
     super::allocator().stats()
 }
 
-/// The numbers of pages of files, by what happens to them when memory is short.
+/// The numbers of pages of files, by where else their contents are and by their state. A page may
+/// count in several of them.
 struct Files {
     /// Pages that disks have, too.
     disks: u64,

@@ -17,8 +17,8 @@ use core::sync::atomic::{
 pub struct Account {
     /// The time on a CPU up to `since_ns`.
     total_ns: AtomicU64,
-    /// The part of it in system calls up to `call_since`. In ticks of the time-stamp counter,
-    /// because each call is measured.
+    /// The time in system calls up to `call_since`. In ticks of the time-stamp counter, because
+    /// each call is measured.
     system_ticks: AtomicU64,
     /// The time at which the thread got its CPU, was last charged, or last lost its CPU.
     since_ns: AtomicU64,

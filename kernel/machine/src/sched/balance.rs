@@ -32,8 +32,9 @@ fn is_idle(cpu: usize) -> bool {
     QUEUES[cpu].idle.load(Ordering::Relaxed) && QUEUES[cpu].waiting.load(Ordering::Relaxed) == 0
 }
 
-/// Returns the CPU for a woken thread: its last one if idle, else any idle one. Otherwise returns
-/// its last one or this one, whichever has less load.
+/// Returns the CPU for `thread`, which was woken: its last one if idle, else any idle one.
+/// Otherwise returns its last one or this one, whichever has less load. Only considers CPUs that
+/// `thread` may use. A thread with a real-time priority gets the CPU of [`cpu_for_priority`].
 fn cpu_for_woken(thread: &Thread) -> usize {
     if thread.priority() != 0 {
         return cpu_for_priority(thread);
@@ -60,9 +61,9 @@ fn cpu_for_woken(thread: &Thread) -> usize {
     }
 }
 
-/// Returns the CPU for a thread with a real-time priority: its last one if idle, else any idle one.
-/// Otherwise returns the CPU whose highest priority is lowest, if that is below its own. If it must
-/// wait on every CPU, returns its last one.
+/// Returns the CPU for `thread`, which has a real-time priority: its last one if idle, else any
+/// idle one. Otherwise returns the CPU whose highest priority is lowest, if that is below the
+/// thread's own. If the thread must wait on every CPU that it may use, returns its last one.
 fn cpu_for_priority(thread: &Thread) -> usize {
     let (last, own) = (thread.last_cpu(), thread.priority());
     let level = |cpu: usize| match QUEUES[cpu].level() {
@@ -75,7 +76,8 @@ fn cpu_for_priority(thread: &Thread) -> usize {
         .unwrap_or(last)
 }
 
-/// Returns the CPU for a new thread: the least loaded one, and among equals this one.
+/// Returns the CPU for `thread`, which is new: the least loaded one that it may use, and among
+/// equals this one. A thread with a real-time priority gets the CPU of [`cpu_for_priority`].
 fn cpu_for_new(thread: &Thread) -> usize {
     if thread.priority() != 0 {
         return cpu_for_priority(thread);
@@ -166,8 +168,9 @@ fn put(cpu: usize, thread: Owned, slept: bool) {
     }
 }
 
-/// Makes this CPU react to a thread that was put on its queue. `ahead` says that the running thread
-/// is clearly ahead of the new one in virtual time.
+/// Makes this CPU react to a thread that was put on `queue`, its run queue, at the time `now`:
+/// marks the running thread for replacement if necessary, and sets the timer. `ahead` says that the
+/// running thread is clearly ahead of the new one in virtual time.
 fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     if !super::started() {
         return;
@@ -184,9 +187,10 @@ fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     tick::ensure(queue);
 }
 
-/// Marks the running thread, which is ahead of a waiting one in virtual time, for replacement. A
-/// thread that has just started its slice keeps the CPU for a moment. Otherwise a thread that wakes
-/// many others would lose the CPU to each of them.
+/// Marks `running`, the running thread, for replacement ([`work::RESCHED`]), because it is ahead of
+/// a thread in `queue` in virtual time. `now` is the present time. A thread that has just started
+/// its slice keeps the CPU for a moment: its slice is shortened instead. Otherwise a thread that
+/// wakes many others would lose the CPU to each of them.
 fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
     if now >= queue.shorten_slice(policy::UNDISTURBED_NS) {
         running.add_work(work::RESCHED);
@@ -212,7 +216,8 @@ pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     }
 }
 
-/// Converts the relative virtual time of a stolen thread to that of CPU `cpu`.
+/// Makes `thread`, which was just stolen, a thread of CPU `cpu`. Converts its relative virtual time
+/// to that of the CPU, and moves it in the counts of stalling threads.
 fn arrive(thread: &Thread, cpu: usize) {
     let from = thread.last_cpu();
     pressure::taken(&QUEUES[from]);

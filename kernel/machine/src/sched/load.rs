@@ -23,7 +23,9 @@ static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 static LOADS_DUE_NS: AtomicU64 = AtomicU64::new(PERIOD_NS);
 static AVERAGES: SpinLock<[u64; 3]> = SpinLock::new([0; 3]);
 
-/// Returns an average after one more period.
+/// Returns the load average `average` after one more period. `active` is the number of threads that
+/// can run, and `keep` is the share of the old value that is kept. All are in units of
+/// 1/[`FIXED_1`].
 fn step(average: u64, keep: u64, active: u64) -> u64 {
     let sum = average * keep + active * (FIXED_1 - keep);
     // Like Linux, round up while the average rises, so that it reaches the active count.

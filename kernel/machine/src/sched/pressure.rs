@@ -21,11 +21,11 @@ use logic::psi::cpu::{Cpu, Running};
 use logic::psi::group::{CpuTimes, Group, Report};
 use logic::psi::{Resource, Stall, Times};
 
-/// Bits of [`Thread::stalls`]: the thread stalls for memory.
+/// Bit of [`Thread::stalls`]: the thread stalls for memory.
 const MEMORY: u32 = 1;
-/// The thread waits for reads or writes when it sleeps.
+/// Bit of [`Thread::stalls`]: the thread waits for reads or writes when it sleeps.
 const IO: u32 = 2;
-/// The thread sleeps, and its CPU's counts include that.
+/// Bit of [`Thread::stalls`]: the thread sleeps, and its CPU's counts include that.
 const ASLEEP: u32 = 4;
 
 /// The pressure stall information of one CPU: for how long its threads have waited for the CPU, and
@@ -33,7 +33,7 @@ const ASLEEP: u32 = 4;
 pub(super) struct Pressure {
     /// The time since which threads have waited for the CPU; 0 if none waits.
     contended_since_ns: AtomicU64,
-    /// The time for which threads waited before that.
+    /// The time in nanoseconds for which threads waited for the CPU before `contended_since_ns`.
     contended_ns: AtomicU64,
     /// Threads of the CPU stall for memory, reads or writes.
     stalled: AtomicBool,
@@ -144,8 +144,8 @@ fn running(queue: &RunQueue) -> Running {
     }
 }
 
-/// Updates a CPU's states after threads have come or gone. `running`: what the CPU runs, if that
-/// may have changed.
+/// Updates the states of the CPU that owns `queue`, at `now`, after threads have come or gone.
+/// `running` is what the CPU runs, or `None` if that has not changed.
 #[cold]
 fn look(queue: &RunQueue, now: Nanos, running: Option<Running>) {
     change(queue, now, |tasks| {
@@ -155,7 +155,8 @@ fn look(queue: &RunQueue, now: Nanos, running: Option<Running>) {
     });
 }
 
-/// Changes the counts of a CPU's tasks.
+/// Applies `change` to the counts of tasks of the CPU that owns `queue`, at `now`, and updates the
+/// CPU's states.
 fn change(queue: &RunQueue, now: Nanos, change: impl FnOnce(&mut logic::psi::cpu::Tasks)) {
     let mut cpu = queue.pressure.cpu.lock();
     let any = cpu.change(now.0, |tasks| {
@@ -260,7 +261,8 @@ impl Drop for Stalling {
     }
 }
 
-/// Adds the current thread to those of its CPU that stall for memory (1), or removes it (-1).
+/// Adds the current thread to those of its CPU that stall for memory if `more` is 1, or removes it
+/// if `more` is -1.
 fn change_own(more: i32) {
     let queue = &QUEUES[cpu_id()];
     let now = clock::now();
@@ -298,7 +300,7 @@ pub fn io_wait() -> Stalling {
     stalling
 }
 
-/// Wakes the thread in [`wait_for_stall`] if the resource is watched.
+/// Wakes the thread in [`wait_for_stall`] if `resource` is watched.
 fn tell(resource: Resource) {
     if is_watched(resource) && !STALLED.swap(true, Relaxed) {
         WATCHER.wake_all();
@@ -338,7 +340,7 @@ pub fn wait_for_stall() {
     WATCHER.wait_uninterruptible(|| STALLED.swap(false, Relaxed));
 }
 
-/// Updates the totals to `now`.
+/// Updates the totals in `group` to `now`, and its averages if they are due.
 fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
     group.collect(arch::online_cpus().iter().map(|cpu| {
         let queue = &QUEUES[cpu];

@@ -194,7 +194,9 @@ impl RunQueue {
         None
     }
 
-    /// Adds a thread that shares by weight. Returns its virtual time in the queue.
+    /// Adds `thread`, which shares by weight, to `ready`, the locked lists of this queue of CPU
+    /// `cpu`. With `slept`, the thread gets the credit of one that was blocked. Returns its virtual
+    /// time in the queue.
     #[inline]
     fn add_by_weight(&self, ready: &mut Ready, cpu: usize, thread: Owned, slept: bool) -> u64 {
         let own = thread.vruntime.load(Ordering::Relaxed);
@@ -279,7 +281,8 @@ impl RunQueue {
         Some(self.taken(ready, thread))
     }
 
-    /// Converts a thread that was just taken out of a heap of `ready` to its owned form.
+    /// Returns `thread`, which was just taken out of a heap of `ready`, in its owned form. Updates
+    /// the number of waiting threads.
     #[inline]
     fn taken(&self, ready: &Ready, thread: NonNull<Thread>) -> Owned {
         self.waiting.store(ready.waiting(), Ordering::SeqCst);

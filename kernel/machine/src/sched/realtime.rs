@@ -95,12 +95,13 @@ impl Realtime {
         at_front
     }
 
-    /// Returns whether its slice of `SCHED_RR` is used up.
+    /// Returns whether the thread has used up its slice of `SCHED_RR`. Always returns `false` for
+    /// `SCHED_FIFO`.
     fn has_expired(&self) -> bool {
         self.round_robin.load(Relaxed) && self.left_ns.load(Relaxed) == 0
     }
 
-    /// Starts a slice of `SCHED_RR`.
+    /// Gives the thread a full slice of `SCHED_RR` ([`rr_slice_ns`]).
     fn refill(&self) {
         self.left_ns.store(rr_slice_ns(), Relaxed);
     }
@@ -286,7 +287,11 @@ pub(super) fn pick(
     }
 }
 
-/// Takes the thread that replaces `previous`, which has a priority and could continue.
+/// Takes the thread that replaces `previous` out of `queue`, the run queue of this CPU. `previous`
+/// has a real-time priority and could continue. `spent` says whether the real-time threads have
+/// used up their time in this period, and `why` says why `previous` leaves the CPU. Returns `None`
+/// if no thread is due before `previous`. Otherwise records whether `previous` goes before or
+/// behind the threads of its priority.
 fn after(queue: &RunQueue, previous: &Thread, spent: bool, why: Why) -> Option<Owned> {
     let own = previous.priority();
     let realtime = &previous.realtime;
@@ -306,8 +311,9 @@ fn after(queue: &RunQueue, previous: &Thread, spent: bool, why: Why) -> Option<O
     Some(next)
 }
 
-/// Takes the thread with the highest priority that waits on another CPU, if the priority is at
-/// least `least`.
+/// Takes the thread with the highest real-time priority that waits on another CPU, for CPU `cpu`.
+/// Returns `None` if that priority is below `least`, if the thread may not run on `cpu`, or if
+/// another CPU holds the lock of its queue.
 fn pull(cpu: usize, least: u32) -> Option<Owned> {
     let (best, other) = arch::online_cpus()
         .iter()

@@ -51,7 +51,9 @@ fn charge_ran(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
     thread.vruntime.store(sum, Ordering::Relaxed);
 }
 
-/// Takes the next thread that may run here. Threads that may not are moved to a CPU where they may.
+/// Takes the first thread that may run on CPU `cpu` out of `queue`, the CPU's run queue. Moves the
+/// threads before it, which may not, to the queues of CPUs where they may. Returns `None` if no
+/// thread in `queue` may run on `cpu`.
 fn take_allowed(queue: &RunQueue, cpu: usize) -> Option<Owned> {
     // Ends: each turn removes one waiting thread for good.
     loop {
@@ -186,7 +188,8 @@ pub(super) fn settle_left() {
     pressure::switched(&QUEUES[cpu]);
 }
 
-/// Settles the state of a thread that this CPU has left.
+/// Makes the state of `left`, a thread that this CPU has left, final: puts it back on a queue,
+/// leaves it to its waker, or drops it if it has ended. It is not an idle thread.
 fn settle(left: NonNull<Thread>) {
     // SAFETY: this is the reference of the CPU that ran the thread.
     let thread = unsafe { Owned::from_raw(left) };

@@ -45,8 +45,11 @@ fn arm(queue: &RunQueue) {
     timer::ensure_armed(queue.slice_end());
 }
 
-/// Checks whether the running thread's slice has ended. If so, renews the slice or marks the thread
-/// for replacement.
+/// Checks whether the slice of `thread`, the running thread, has ended at `now`. If no thread waits
+/// in `queue`, this CPU's run queue, only notes that the slice needs no timer. Otherwise charges
+/// `thread` up to `now`. If its slice has ended, offers a waiting thread to another CPU. Then
+/// requests that a waiting thread replace `thread` ([`work::RESCHED`]), or gives `thread` another
+/// slice if it is still the one to run.
 fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if queue.waiting() == 0 {
         queue.ticking.store(false, Ordering::Relaxed);

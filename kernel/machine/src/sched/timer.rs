@@ -23,6 +23,7 @@ pub trait TimerTarget: Send + Sync {
     fn expired(&self, token: u64, now: Nanos);
 }
 
+/// What the expiry of a timer does.
 enum Action {
     /// Wakes a thread, which waits in [`with_wake_at`] and so is alive.
     Wake(NonNull<Thread>),
@@ -30,10 +31,11 @@ enum Action {
     Call(Weak<dyn TimerTarget>, u64),
 }
 
+/// A timer: its place in the queue of a CPU, and the action at its expiry.
 struct Node {
     links: Links<Node>,
     action: Action,
-    /// The CPU whose queue it is on, or was on last.
+    /// The CPU whose queue the node is on, or was on last.
     cpu: AtomicUsize,
     fired: AtomicBool,
     _pinned: PhantomPinned,
@@ -51,10 +53,11 @@ unsafe impl Send for Node {}
 // SAFETY: the thread pointer is used only under the queue's lock, while the thread waits.
 unsafe impl Sync for Node {}
 
+/// The timers that a CPU has set, and the state of its hardware timer.
 struct Queue {
     timers: SpinLock<Heap<Node>>,
-    /// The time to which this CPU's hardware timer is set; `u64::MAX` if it is not. Only its CPU
-    /// uses it.
+    /// The time in nanoseconds to which the CPU's hardware timer is set; `u64::MAX` if it is not.
+    /// Only that CPU uses it.
     armed_ns: AtomicU64,
 }
 
@@ -121,8 +124,11 @@ pub fn rearm(other: Option<Nanos>) {
     }
 }
 
+/// Adds `node` to this CPU's queue, to expire at `deadline`, and makes the hardware timer fire at
+/// that time or before.
+///
 /// # Safety
-/// The node does not move until [`cancel`], and is on no queue.
+/// `node` does not move until [`cancel`], and is on no queue.
 unsafe fn insert(node: &Node, deadline: Nanos) {
     let cpu = cpu_id();
     let mut timers = QUEUES[cpu].timers.lock();
@@ -136,7 +142,7 @@ unsafe fn insert(node: &Node, deadline: Nanos) {
     ensure_armed(deadline);
 }
 
-/// Takes the node off its queue, if it is on one. No reference to it exists afterwards.
+/// Takes `node` off its queue, if it is on one. The queue has no reference to it afterwards.
 fn cancel(node: &Node) {
     let mut timers = QUEUES[node.cpu.load(Ordering::Relaxed)].timers.lock();
     // SAFETY: the node is on this queue or on none.

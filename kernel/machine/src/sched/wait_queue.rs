@@ -104,7 +104,8 @@ impl Waiter {
     }
 }
 
-/// Adds a waiter: exclusive ones at the back, others at the front, where a waker meets them first.
+/// Adds `waiter` to `list`: an exclusive one at the back, another one at the front, where a waker
+/// meets it first.
 ///
 /// # Safety
 /// `waiter` is on no queue, and does not move until it has left this one.
@@ -268,7 +269,7 @@ impl WaitQueue {
         unsafe { push(&mut list, waiter) };
     }
 
-    /// Puts the waiter on the queue unless it is there already.
+    /// Puts `waiter` on the queue unless it is there already.
     fn rejoin(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
         // SAFETY: the lock that guards the waiter's links is held.
@@ -278,7 +279,8 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the waiter off the queue. Returns whether a waker had done so already.
+    /// Takes `waiter` off the queue, if it is there. Returns whether a waker had taken it off
+    /// already.
     fn dequeue(&self, waiter: &Waiter) -> bool {
         let mut list = self.list.lock();
         // SAFETY: the waiter is on this queue or on none.

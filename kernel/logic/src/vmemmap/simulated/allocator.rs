@@ -49,7 +49,7 @@ impl Allocator {
         }
     }
 
-    /// Returns whether this call is refused.
+    /// Counts a call of the allocator. Returns whether the call must fail.
     pub(super) fn is_refused(&mut self) -> bool {
         self.calls += 1;
         match self.refuse {
@@ -71,7 +71,7 @@ impl Allocator {
         Some(Frame::new(start as u64))
     }
 
-    /// Returns a number below `limit`.
+    /// Returns a random number below `limit`, or 0 if the seed is 0.
     fn chance(&mut self, limit: usize) -> usize {
         if self.seed == 0 {
             return 0;
@@ -82,8 +82,8 @@ impl Allocator {
         (self.seed % limit as u64) as usize
     }
 
-    /// Allocates `frames` free frames, aligned to their number. Returns the first one, or `None` if
-    /// there are none.
+    /// Allocates `frames` adjacent free frames, aligned to their number. Returns the first one, or
+    /// `None` if there are none.
     pub(super) fn take_aligned(&mut self, frames: usize) -> Option<Frame> {
         let blocks = self.owners.len() / frames;
         let from = self.chance(blocks);

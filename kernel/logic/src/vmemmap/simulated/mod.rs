@@ -34,13 +34,13 @@ const LARGE: u64 = 1 << 7;
 const OWNED: u64 = 1 << 9;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The CPU that exchanges.
+/// The number of the CPU that exchanges.
 pub(super) const WRITER: usize = 0;
-/// A CPU that only reads.
+/// The number of a CPU that only reads.
 pub(super) const READER: usize = 1;
 const CPUS: usize = 2;
 
-/// The fault of the machine.
+/// The fault that the machine has, so that a test shows that it would be noticed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wrong {
     Nothing,
@@ -84,7 +84,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
     pub(super) const IN_GIANT: usize = E * E;
 
     /// Returns a machine with `frames` frames. The memmap is in the last ones, mapped by large
-    /// pages.
+    /// pages. `seed` is that of the allocator.
     pub(super) fn new(frames: usize, seed: u64) -> Self {
         const { assert!(P >= 2) };
         let tables = frames / Self::IN_TABLE;
@@ -111,7 +111,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Sets the fault of the machine from now on.
+    /// Sets the fault of the machine from now on to `wrong`.
     #[cfg(ebb_model)]
     pub(super) fn set_wrong(&self, wrong: Wrong) {
         *self.wrong.lock().unwrap() = wrong;
@@ -136,8 +136,8 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Returns the entry of the page with a frame's descriptor, from the CPU's cache or else from
-    /// memory. The CPU caches it.
+    /// Returns the entry of the page with the descriptor of `frame`, from `tlb`, a CPU's cache, or
+    /// else from memory. The CPU then caches it.
     fn translate(&self, tlb: &mut Tlb, frame: Frame) -> u64 {
         let page = frame.number() as usize / Self::IN_PAGE;
         if let Some(entry) = tlb.pages[page] {
@@ -165,13 +165,13 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         entry
     }
 
-    /// Returns a word of a frame's descriptor in the page that `entry` maps.
+    /// Returns word number `word` of the descriptor of `frame` in the page that `entry` maps.
     fn descriptor(&self, entry: u64, frame: Frame, word: usize) -> &AtomicU64 {
         let place = frame.number() as usize % Self::IN_PAGE;
         self.word(Frame::containing(entry & ADDRESS), place * 2 + word)
     }
 
-    /// Returns the head of a frame as a CPU reads it.
+    /// Returns the head of `frame` as CPU `cpu` reads it.
     pub(super) fn read(&self, cpu: usize, frame: Frame) -> u64 {
         // The lock is held for the whole read: a flush comes between a CPU's instructions.
         let mut tlb = self.tlbs[cpu].lock();
@@ -181,7 +181,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         head
     }
 
-    /// Makes the CPU that exchanges write the head of a frame.
+    /// Makes the CPU [`WRITER`] write `head` as the head of `frame`.
     pub(super) fn write(&self, frame: Frame, head: u64) {
         self.own_word(frame, 0).store(head, Ordering::Relaxed);
     }
@@ -192,7 +192,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.descriptor(entry, frame, word)
     }
 
-    /// Makes the CPU cache all translations that it has not cached.
+    /// Makes CPU `cpu` cache all translations that it has not cached.
     pub(super) fn remember_all(&self, cpu: usize) {
         let mut tlb = self.tlbs[cpu].lock();
         for page in 0..self.frames() / Self::IN_PAGE {
@@ -200,7 +200,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Makes the CPU drop all cached translations.
+    /// Makes CPU `cpu` drop all cached translations.
     pub(super) fn forget_all(&self, cpu: usize) {
         let mut tlb = self.tlbs[cpu].lock();
         tlb.slots.fill(None);
@@ -218,7 +218,11 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Checks that the reader sees only allowed heads, with and without its cache.
+    /// Checks that the CPU [`READER`] reads only the heads that [`Self::allow`] has set, with its
+    /// cached translations and without them.
+    ///
+    /// # Panics
+    /// If it reads another head.
     pub(super) fn is_allowed(&self) {
         let allowed = self.allowed.lock().unwrap();
         for (number, allowed) in (0..).zip(&*allowed) {
@@ -230,7 +234,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Returns the head of a frame as a CPU without cached translations reads it.
+    /// Returns the head of `frame` as a CPU without cached translations reads it.
     pub(super) fn walk(&self, frame: Frame) -> u64 {
         let page = frame.number() as usize / Self::IN_PAGE;
         let entry = self.entry_value(self.slot_value(page / E), page % E);
@@ -239,7 +243,10 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         head
     }
 
-    /// Checks that no CPU caches a translation to frames that are being freed.
+    /// Checks that no CPU caches a translation to the frames in `range`, which are being freed.
+    ///
+    /// # Panics
+    /// If one does.
     fn is_forgotten(&self, range: FrameRange) {
         for cpu in 0..CPUS {
             let tlb = self.tlbs[cpu].lock();
@@ -258,7 +265,8 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         (allocator.calls, allocator.refuse) = (0, refuse);
     }
 
-    /// Allocates `frames` free frames, aligned to their number, for another owner.
+    /// Allocates `frames` adjacent free frames, aligned to their number, for another owner. Returns
+    /// the first one, or `None` if there are none.
     pub(super) fn take_aligned(&self, frames: usize) -> Option<Frame> {
         self.allocator().take_aligned(frames)
     }
@@ -267,12 +275,16 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
 /// Methods that the pool of huge pages uses for comparison.
 #[cfg(not(ebb_model))]
 impl<const E: usize, const P: usize> Simulated<E, P> {
-    /// Sets the heads that readers may see from now on.
+    /// Sets the heads that readers may see from now on: for each frame, one bit for each allowed
+    /// head. Empty allows any.
     pub(super) fn allow(&self, allowed: Vec<u16>) {
         *self.allowed.lock().unwrap() = allowed;
     }
 
-    /// Notes whether the lock of exchanges is held from now on.
+    /// Notes that the lock of exchanges is held from now on if `locked`, or free if not.
+    ///
+    /// # Panics
+    /// If that is so already.
     pub(super) fn set_locked(&self, locked: bool) {
         let before = self.locked.swap(locked, Ordering::Relaxed);
         assert_ne!(before, locked, "the lock is taken or released twice");
@@ -309,7 +321,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.allocator().calls
     }
 
-    /// Allocates a free frame for another owner.
+    /// Allocates a free frame for another owner. Returns `None` if no frame is free.
     pub(super) fn take_one(&self) -> Option<Frame> {
         self.allocator().take_one()
     }

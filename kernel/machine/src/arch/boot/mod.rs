@@ -19,7 +19,7 @@ static HANDOVER: FirstCpuOnly<Handover> = FirstCpuOnly(UnsafeCell::new(Handover:
 static BOOT: FirstCpuOnly<Option<BootInfo>> = FirstCpuOnly(UnsafeCell::new(None));
 
 /// The first Rust code. Runs on the boot stack and the early page tables, and nothing is
-/// initialized.
+/// initialized. `start_info` is the physical address of the PVH start info.
 extern "C" fn start(start_info: u64) -> ! {
     clock::start();
     // SAFETY: first CPU, once.

@@ -88,7 +88,8 @@ pub(super) enum HandoverError {
     NoRam,
 }
 
-/// Reads a value at a physical address through the identity mapping.
+/// Reads a value at the physical address `address` through the identity mapping. Fails with
+/// [`HandoverError::OutOfReach`] if `address` is 0 or above that mapping.
 fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
     if address == 0 || address >= EARLY_LIMIT - PAGE {
         return Err(HandoverError::OutOfReach(address));

@@ -45,6 +45,7 @@ static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     count: 0,
 });
 
+/// The pageblocks that left a pool and contain their own part of the memmap.
 struct Carriers {
     /// Blocks that [`relieve`] has not tried yet.
     stack: Stack,
@@ -133,19 +134,22 @@ impl Batch {
     }
 }
 
-/// Returns the first frames of all pageblocks of a page.
+/// Returns the first frames of all pageblocks of `page`, a page of `size`.
 fn pageblocks(size: PageSize, page: Frame) -> impl Iterator<Item = Frame> {
     (0..size.pageblocks()).map(move |index| page.offset(index * PAGEBLOCK_FRAMES))
 }
 
-/// Sets the heads of the entries of all pageblocks of a page.
+/// Sets the heads of the side table's entries for all pageblocks of `page`, a page of `size`, to
+/// `head`.
 fn set_entries(size: PageSize, page: Frame, head: u64) {
     for block in pageblocks(size, page) {
         side::entry(block).head.store(head, Ordering::Relaxed);
     }
 }
 
-/// Makes the entries of a block that will join a pool.
+/// Makes the entries in the side table of `page`, a block with the known contents `contents` that
+/// will join the pool of pages of `size`. Fails with [`AllocError`] if there is no memory for them.
+/// In that case some of them may exist.
 fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), AllocError> {
     for block in pageblocks(size, page) {
         side::make(block, memmap::end())?;
@@ -170,8 +174,8 @@ fn give_way() {
     }
 }
 
-/// Calls `write` with each descriptor of a page. Gives way after each pageblock, because a page of
-/// 1 GiB takes long.
+/// Calls `write` with each descriptor of `page`, a page of `size`. Calls [`give_way`] after each
+/// pageblock, because a page of 1 GiB takes long.
 fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
     for block in pageblocks(size, page) {
         for index in 0..PAGEBLOCK_FRAMES {
@@ -241,8 +245,9 @@ pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     }
 }
 
-/// Frees a page of 1 GiB that has left its pool. Its part of the memmap is restored in large pages,
-/// as at boot, while pageblocks for them are free. The rest is restored as for pages of 2 MiB.
+/// Frees `page`, a page of 1 GiB that has left its pool. If its descriptors were given up, restores
+/// its part of the memmap in large pages, as at boot, while pageblocks for them are free. Restores
+/// the rest as for pages of 2 MiB.
 fn free_gib(page: Frame) {
     let shared = side::entry(page).head.load(Ordering::Relaxed) & SHARED != 0;
     let parts = PageSize::Gib1.frames() / vmemmap::LARGE_FRAMES;
@@ -298,8 +303,9 @@ const _: () = assert!(
     "batches hold blocks of one part"
 );
 
-/// Frees pageblocks that have left a pool, and restores their descriptors on frames of `supply`. If
-/// there are none, a block keeps its first frames for its descriptors, and joins [`CARRIERS`].
+/// Frees `blocks`, pageblocks that have left a pool, and restores their descriptors on frames of
+/// `supply`. If it has too few frames and can allocate no more, a block keeps its own first frames
+/// for its descriptors, and joins [`CARRIERS`].
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
     let is_shared = |block: Frame| side::entry(block).head.load(Ordering::Relaxed) & SHARED != 0;

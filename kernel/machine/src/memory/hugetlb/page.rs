@@ -65,7 +65,8 @@ impl HugePage {
         Some(Self(page))
     }
 
-    /// Allocates a page beyond the pool's size. Returns `None` if that is not allowed or fails.
+    /// Allocates a surplus page of `size`: one beyond the pool's size. Returns its first frame.
+    /// Returns `None` if the limit of surplus pages is reached, or if there is no memory.
     fn surplus(size: PageSize) -> Option<Frame> {
         if !pool(size).lock().counts.may_exceed() {
             return None;

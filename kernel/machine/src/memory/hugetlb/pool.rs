@@ -81,12 +81,13 @@ impl Stack {
         Some(page)
     }
 
-    /// Returns the page that [`Self::pop`] would take.
+    /// Returns the page that [`Self::pop`] would take, or `None` if the stack is empty.
     fn top(&self) -> Option<Frame> {
         (self.0 != 0).then(|| Frame::new(self.0))
     }
 
-    /// Returns the number of the lowest GiB that contains a page of the stack.
+    /// Returns the number of the lowest GiB that contains a page of the stack, or `None` if the
+    /// stack is empty. Looks at each page.
     fn lowest_gib(&self) -> Option<u64> {
         let next = |page: &Frame| {
             ipi::poll_mailbox();
@@ -95,7 +96,8 @@ impl Stack {
         core::iter::successors(self.top(), next).map(gib).min()
     }
 
-    /// Moves the pages in the GiB with this number to the top.
+    /// Moves the pages in the GiB with this `number` to the top of the stack. The order of the
+    /// pages otherwise stays the same.
     fn raise(&mut self, number: u64) {
         let (mut inside, mut others) = (Self::new(), Self::new());
         while let Some(page) = self.pop() {
@@ -116,7 +118,7 @@ impl Stack {
     }
 }
 
-/// Returns the number of the GiB that contains a page.
+/// Returns the number of the GiB that contains `page`.
 const fn gib(page: Frame) -> u64 {
     page.number() / Order::GIB.frames()
 }

@@ -142,8 +142,9 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Adds blocks to the pool and returns their number. With `surplus` their number is limited, and
-/// other threads may have added some in between. The blocks beyond the limit are freed.
+/// Adds `blocks` to the pool of pages of `size`, and returns the number of added ones. With
+/// `surplus`, adds them as surplus pages, up to the limit of such pages, which other threads may
+/// have reached in the meantime. Frees the blocks beyond the limit.
 fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
     if blocks.is_empty() {
         return 0;
@@ -262,7 +263,7 @@ pub fn unreserve(size: PageSize, pages: u64) {
     trim(size, pages);
 }
 
-/// Frees up to `most` free, unreserved surplus pages.
+/// Frees up to `most` free, unreserved surplus pages of `size`.
 fn trim(size: PageSize, mut most: u64) {
     while most != 0 {
         let mut batch = Batch::new(size);
