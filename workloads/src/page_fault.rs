@@ -29,11 +29,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
   hugetlb-file  a shared mapping of a file of such pages, which are in the file from the second
                 round on: a fault neither takes a page from the pool nor clears one
 The pool has enough pages for the last two while they run. TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
-of rounds (10r). A round that warms up comes first and does not count. With --turns and rounds,
-processes also wait for their turn before each quarter of a round.
+of rounds (10r). A round that warms up comes first and does not count, and several tasks wait for
+each other after it. With --turns and rounds, processes also wait for their turn before each quarter
+of a round.
 
 Prints faults a second of each task (faults_per_second_per_task) and of all (faults_per_second),
-and the time of a fault with its part of mmap and munmap (fault_ns). Every base page counts as one
+and the time of a fault with its part of mmap and munmap (fault_ns): of a task, or of a CPU if there
+are more tasks than CPUs. Every base page counts as one
 fault in 4k and file, every 2 MiB in the others; huge_share says how much of thp was in huge pages.
 hugetlb without --turns also prints what a fault takes beyond clearing its page
 (beyond_clearing_ns). Where the very first faults, on pages never used before, take less than half
@@ -44,7 +46,9 @@ kernel's own loop over the 512 parts of a page stays in the figure.",
 };
 
 /// Number of figures that a task returns.
-const FIGURES: usize = 7;
+const FIGURES: usize = 9;
+/// Number of times that several tasks wait for each other: before and after the rounds that count.
+const MEETINGS: u64 = 2;
 /// Size of the mapping of one round in bytes.
 const ROUND_BYTES: usize = 128 << 20;
 /// Number of parts of a round if others have their turn between them. More parts would be closer to
@@ -134,6 +138,10 @@ struct Outcome {
     first_round_ns: u64,
     /// Time to clear as much memory as a round has; 0 if it was not measured.
     clear_ns: u64,
+    /// The clock at the begin of the first round that counts.
+    begin_ns: u64,
+    /// The clock at the end of the last round that counts.
+    end_ns: u64,
 }
 
 impl Outcome {
@@ -146,6 +154,8 @@ impl Outcome {
             self.huge_bytes,
             self.first_round_ns,
             self.clear_ns,
+            self.begin_ns,
+            self.end_ns,
         ]
     }
 
@@ -158,6 +168,8 @@ impl Outcome {
             huge_bytes,
             first_round_ns,
             clear_ns,
+            begin_ns,
+            end_ns,
         ] = figures;
         Self {
             rounds,
@@ -167,6 +179,8 @@ impl Outcome {
             huge_bytes,
             first_round_ns,
             clear_ns,
+            begin_ns,
+            end_ns,
         }
     }
 
@@ -206,20 +220,67 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         }
         _ => 0,
     };
+    let meetings = if count > 1 { MEETINGS } else { 0 };
+    let all = pieces + meetings;
+    let mut made = 0;
     let pauses = Pauses {
-        count: pieces,
-        turn: &mut || out.rest(),
+        count: all,
+        turn: &mut || {
+            made += 1;
+            // The first and the last pause of several tasks are their meetings.
+            if meetings > 0 && (made == 1 || made == all) {
+                return Ok(());
+            }
+            out.rest()
+        },
     };
     let work = |_, pause: Pause<'_>| {
         let task = Task::new(mode)?;
-        task.run(until, (pieces > 0).then_some(pause), alone)
-            .map(Outcome::to_figures)
+        let pace = Pace {
+            meet: (meetings > 0).then_some(pause),
+            rest: (pieces > 0).then_some(pause),
+            alone,
+        };
+        task.run(until, &pace).map(Outcome::to_figures)
     };
     let outcomes: Vec<Outcome> = tasks::run(kind, count, pauses, work)?
         .into_iter()
         .map(Outcome::of_figures)
         .collect();
-    report(&outcomes, mode, kind, out)
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    let fault_ns = fault_ns(&outcomes, mode, cpus, pieces > 0);
+    report(&outcomes, mode, kind, fault_ns, out)
+}
+
+/// Returns the time of a fault in nanoseconds: of a task, or of a CPU if there are more tasks than
+/// `cpus`, which then share these. In that case the work of the kernel's threads in the same time
+/// is in it. `rests` says that the tasks rested between parts of their rounds, which does not
+/// count.
+fn fault_ns(outcomes: &[Outcome], mode: Mode, cpus: u64, rests: bool) -> f64 {
+    let tasks = outcomes.len() as u64;
+    let faults: u64 = outcomes
+        .iter()
+        .map(|o| o.rounds * mode.faults_a_round())
+        .sum();
+    let ns: u64 = outcomes.iter().map(|o| o.total_ns).sum();
+    if tasks <= cpus {
+        return ratio(ns, faults);
+    }
+    let begin = outcomes.iter().map(|o| o.begin_ns).min().unwrap_or(0);
+    let end = outcomes.iter().map(|o| o.end_ns).max().unwrap_or(0);
+    let elapsed = if rests { ns / tasks } else { end - begin };
+    ratio(elapsed * cpus, faults)
+}
+
+/// When a task waits, and what it measures.
+struct Pace<'a> {
+    /// Waits for all other tasks; `None` if there are none.
+    meet: Option<Pause<'a>>,
+    /// Waits for the next turn, before each part of a round. `None` if a round has no parts.
+    rest: Option<Pause<'a>>,
+    /// Whether no other guest takes turns with this one. Only then the very first round is measured
+    /// too, since it may get pages of the pool that were never used.
+    alone: bool,
 }
 
 /// The work of one task.
@@ -308,11 +369,11 @@ impl Task {
         Ok(monotonic_ns() - begin)
     }
 
-    /// Runs rounds until `until`, after a warm-up round that does not count. `alone` must be
-    /// `false` if others take turns with this task. Only if it is `true`, the very first round is
-    /// measured too, since it may get pages of the pool that were never used.
-    fn run(&self, until: Until, pause: Option<Pause<'_>>, alone: bool) -> Result<Outcome, Failure> {
-        let beyond_clearing = alone && self.mode == Mode::Pool;
+    /// Runs rounds until `until`, after a warm-up round that does not count, and waits as `pace`
+    /// says.
+    fn run(&self, until: Until, pace: &Pace<'_>) -> Result<Outcome, Failure> {
+        let meet = || pace.meet.map_or(Ok(()), |meet| meet());
+        let beyond_clearing = pace.alone && self.mode == Mode::Pool;
         let mut first_round_ns = 0;
         if beyond_clearing {
             let begin = monotonic_ns();
@@ -320,10 +381,12 @@ impl Task {
             first_round_ns = monotonic_ns() - begin;
         }
         let huge_first = self.checked_round()?;
+        meet()?;
+        let begin_ns = monotonic_ns();
         let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
         while !until.reached(rounds, total_ns) {
-            let ns = match pause {
-                Some(pause) => self.round_with_pauses(pause)?,
+            let ns = match pace.rest {
+                Some(rest) => self.round_with_pauses(rest)?,
                 None => {
                     let begin = monotonic_ns();
                     self.round()?;
@@ -335,6 +398,9 @@ impl Task {
             fastest_ns = fastest_ns.min(ns);
             slowest_ns = slowest_ns.max(ns);
         }
+        let end_ns = monotonic_ns();
+        // What follows must not take CPUs from tasks that still work.
+        meet()?;
         // Huge pages may run out in between. The smaller of the values before and after counts.
         let huge = match self.mode {
             Mode::Huge => huge_first.min(self.checked_round()?),
@@ -348,6 +414,8 @@ impl Task {
             huge_bytes: huge,
             first_round_ns,
             clear_ns: if beyond_clearing { self.clear()? } else { 0 },
+            begin_ns,
+            end_ns,
         })
     }
 }
@@ -367,7 +435,13 @@ fn clear_page(page: &mut [u8]) {
     }
 }
 
-fn report(outcomes: &[Outcome], mode: Mode, kind: Kind, out: &mut Output) -> Result<(), Failure> {
+fn report(
+    outcomes: &[Outcome],
+    mode: Mode,
+    kind: Kind,
+    fault_ns: f64,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let a_round = mode.faults_a_round();
     for (index, outcome) in outcomes.iter().enumerate() {
         let faults = outcome.rounds * a_round;
@@ -386,8 +460,6 @@ fn report(outcomes: &[Outcome], mode: Mode, kind: Kind, out: &mut Output) -> Res
         ("tasks", outcomes.len().to_string()),
     ]);
     let tasks = outcomes.len() as u64;
-    let faults: u64 = outcomes.iter().map(|o| o.rounds * a_round).sum();
-    let ns: u64 = outcomes.iter().map(|o| o.total_ns).sum();
     let total: f64 = outcomes.iter().map(|o| o.per_second(mode)).sum();
     let mut result = |name, value, unit, better| {
         out.result(&Metric {
@@ -406,15 +478,15 @@ fn report(outcomes: &[Outcome], mode: Mode, kind: Kind, out: &mut Output) -> Res
         "1/s",
         Better::Higher,
     )?;
-    result("fault_ns", ratio(ns, faults), "ns", Better::Lower)?;
+    result("fault_ns", fault_ns, "ns", Better::Lower)?;
     let first: u64 = outcomes.iter().map(|o| o.first_round_ns).sum();
     if first > 0 {
         let clear: u64 = outcomes.iter().map(|o| o.clear_ns).sum();
         let of_a_fault = |ns| ratio(ns, tasks * a_round);
-        let (all_in, first) = (ratio(ns, faults), of_a_fault(first));
+        let first = of_a_fault(first);
         result("first_fault_ns", first, "ns", Better::Lower)?;
         result("clear_ns", of_a_fault(clear), "ns", Better::Lower)?;
-        let beyond = beyond_clearing(first, all_in, of_a_fault(clear));
+        let beyond = beyond_clearing(first, fault_ns, of_a_fault(clear));
         result("beyond_clearing_ns", beyond, "ns", Better::Lower)?;
     }
     if mode == Mode::Huge {
@@ -454,6 +526,34 @@ mod tests {
         clear_page(&mut bytes[1..=PAGE_BYTES]);
         assert_eq!([bytes[0], bytes[PAGE_BYTES + 1]], [7, 7]);
         assert!(bytes[1..=PAGE_BYTES].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn tasks_that_share_cpus_share_the_time_of_a_fault() {
+        let task = |begin_ns, end_ns| Outcome {
+            rounds: 2,
+            total_ns: end_ns - begin_ns,
+            begin_ns,
+            end_ns,
+            ..Outcome::default()
+        };
+        let faults = Mode::Huge.faults_a_round() * 8;
+        // The tasks begin and end when the CPUs come to them.
+        let tasks = [
+            task(100, 4196),
+            task(612, 4196),
+            task(100, 4100),
+            task(1636, 4196),
+        ];
+        let is = |cpus, rests, ns: u64| {
+            let time = fault_ns(&tasks, Mode::Huge, cpus, rests);
+            assert!((time - ratio(ns, faults)).abs() < 1e-9, "{time}");
+        };
+        is(1, false, 4096);
+        is(2, false, 2 * 4096);
+        is(4, false, 4096 + 3584 + 4000 + 2560);
+        // The others' turns are between the begin and the end.
+        is(1, true, (4096 + 3584 + 4000 + 2560) / 4);
     }
 
     #[test]

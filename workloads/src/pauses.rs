@@ -10,7 +10,7 @@ pub(crate) type Pause<'a> = &'a dyn Fn() -> Result<(), Failure>;
 
 /// The pauses that every task makes in the middle of its work.
 pub(crate) struct Pauses<'a> {
-    /// Number of pauses; 0 if the program does not take turns.
+    /// Number of pauses; 0 if tasks neither take turns nor wait for each other.
     pub(crate) count: u64,
     /// Waits until it is this program's turn again.
     pub(crate) turn: &'a mut dyn FnMut() -> Result<(), Failure>,

@@ -35,8 +35,9 @@ const MAX_MESSAGE: u64 = 4096;
 /// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
 ///
 /// A single task runs in the calling thread, and pauses by calling `pauses.turn`. Each of several
-/// processes must make `pauses.count` pauses, by calling the function that it gets. Threads make
-/// none.
+/// tasks must make `pauses.count` pauses, by calling the function that it gets, unless it fails. In
+/// a pause a task waits until all others pause, too. For processes `pauses.turn` is called then;
+/// threads only wait for each other.
 ///
 /// # Errors
 /// The failure of the first failed task in this order. In a child process, all failures but
@@ -55,12 +56,13 @@ pub(crate) fn run<const N: usize>(
             Ok(vec![work(0, &|| (turn.borrow_mut())())?])
         }
         Kind::Processes => in_processes(count, &mut pauses, work),
-        Kind::Threads => in_threads(count, &work),
+        Kind::Threads => in_threads(count, pauses.count, &work),
     }
 }
 
 fn in_threads<const N: usize>(
     count: usize,
+    pauses: u64,
     work: &(impl Fn(usize, Pause<'_>) -> Result<[u64; N], Failure> + Sync),
 ) -> Result<Vec<[u64; N]>, Failure> {
     let together = Barrier::new(count);
@@ -70,7 +72,14 @@ fn in_threads<const N: usize>(
                 let together = &together;
                 scope.spawn(move || {
                     together.wait();
-                    work(index, &|| Ok(()))
+                    let meetings = Meetings {
+                        together,
+                        left: Cell::new(pauses),
+                    };
+                    work(index, &|| {
+                        meetings.meet();
+                        Ok(())
+                    })
                 })
             })
             .collect();
@@ -82,6 +91,33 @@ fn in_threads<const N: usize>(
             })
             .collect()
     })
+}
+
+/// The pauses in which a thread waits for all others.
+struct Meetings<'a> {
+    together: &'a Barrier,
+    /// The number of pauses that are left.
+    left: Cell<u64>,
+}
+
+impl Meetings<'_> {
+    /// Waits until all threads pause. Does nothing if no pause is left.
+    fn meet(&self) {
+        if let Some(left) = self.left.get().checked_sub(1) {
+            self.left.set(left);
+            self.together.wait();
+        }
+    }
+}
+
+impl Drop for Meetings<'_> {
+    /// Makes the pauses that are left. Without that, the other threads would wait for a thread that
+    /// failed.
+    fn drop(&mut self) {
+        while self.left.get() > 0 {
+            self.meet();
+        }
+    }
 }
 
 fn in_processes<const N: usize>(
@@ -315,4 +351,42 @@ fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Times), Failure> {
 /// Returns a process time in nanoseconds. It is never negative.
 fn nanoseconds(time: libc::timeval) -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_usec.unsigned_abs() * 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn threads_pause_together_and_wait_for_none_that_failed() {
+        let at_work = AtomicU32::new(0);
+        let work = |index, pause: Pause<'_>| {
+            at_work.fetch_add(1, Ordering::SeqCst);
+            pause()?;
+            let met = u64::from(at_work.load(Ordering::SeqCst));
+            pause()?;
+            Ok([met, index as u64])
+        };
+        let pauses = Pauses {
+            count: 2,
+            turn: &mut || Ok(()),
+        };
+        let figures = run(Kind::Threads, 3, pauses, work).expect("they meet");
+        assert_eq!(figures, [[3, 0], [3, 1], [3, 2]]);
+        let one_fails = |index, pause: Pause<'_>| {
+            if index == 1 {
+                return Err(Failure::Wrong("no memory".to_owned()));
+            }
+            pause()?;
+            pause()?;
+            Ok([0])
+        };
+        let pauses = Pauses {
+            count: 2,
+            turn: &mut || Ok(()),
+        };
+        let failed = run(Kind::Threads, 3, pauses, one_fails);
+        assert!(matches!(failed, Err(Failure::Wrong(_))));
+    }
 }

@@ -1,9 +1,11 @@
 //! `unmovable`: fragments free memory so that compaction cannot repair it, and measures the
 //! kernel's attempts.
 //!
-//! It is the test of backing off in the proactive compaction patches. They fill memory with pages
-//! of a kernel module. Here the unmovable pages belong to pipes without a reader.
+//! It is the test of backing off in the proactive compaction patches. A kernel module there fills
+//! memory with huge pages and frees the first three quarters of each. Here the unmovable pages
+//! belong to pipes without a reader.
 
+use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo, meminfo};
@@ -16,32 +18,51 @@ use std::time::Duration;
 /// unmovable pages, and measures compaction that cannot help.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
-    usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",
+    usage: "[PERCENT [SECONDS [PROACTIVENESS]]] [--traffic]",
     summary: "leave free memory in pieces between pages of pipes: does compaction know that it is in vain?",
     help: "\
-PERCENT (85) of what is free becomes pages of pipes, of which seven of every eight are freed. Then
-compaction_proactiveness is 0 for SECONDS (90), and PROACTIVENESS (40) for as long.
+PERCENT (85) of what is free becomes pages of pipes, of which the first three quarters of each 2 MiB
+are freed. Then compaction_proactiveness is 0 for SECONDS (100), and PROACTIVENESS (40) for as long.
+With --traffic the program touches and frees 4 MiB every half second, as a kernel may rest while no
+memory comes and goes.
 
-Prints how much of the free memory is in free blocks of 2 MiB and more (free_in_huge_blocks_share),
-and for both values how busy the CPUs were (busy_share, by /proc/stat), how often they changed tasks
-in 30 s (in_30s_switches), and the frames that compaction looked at (scanned, by compact_*_scanned).",
+Prints how much of the free memory is in free blocks of 2 MiB and more (free_in_huge_blocks_share).
+Prints for both values:
+  compacting_half_seconds  in how many half seconds compaction looked at frames, until a quarter, a
+                           half, three quarters and all of SECONDS. The series checks its score each
+                           half second
+  longest_rest             the longest time between two such half seconds
+  proactive_runs           the runs that the kernel began, where it counts them (compact_daemon_run)
+  busy_share               how busy the CPUs were, by /proc/stat
+  in_30s_switches          how often they changed tasks in 30 s. The program wakes twice a second
+  scanned                  the frames that compaction looked at, by compact_*_scanned",
     run,
 };
 
 const DEFAULT_PERCENT: u64 = 85;
-const DEFAULT_HOLD: Duration = Duration::from_secs(90);
+const DEFAULT_HOLD: Duration = Duration::from_secs(100);
 const DEFAULT_PROACTIVENESS: u64 = 40;
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
-/// One pipe in each group of this number of pipes stays. The pipes of a group are filled in turns.
-const PIPES_A_SURVIVOR: usize = 8;
-const PAGE: usize = 4096;
+/// The counter of the runs of proactive compaction. Linux has none.
+const RUNS: &str = "compact_daemon_run";
+/// The time between two looks at the counters.
+const LOOK: Duration = Duration::from_millis(500);
+/// The number of parts of the time, after each of which the looks with work are printed.
+const PARTS: usize = 4;
+/// The memory that is touched and freed at each look with `--traffic`.
+const TRAFFIC_BYTES: usize = 2 * HUGE_BYTES;
+/// The last one of this number of pipes stays. The pipes are filled one after the other, and have
+/// as many pages together as a huge page.
+const PIPES_A_SURVIVOR: usize = 4;
 /// Capacity of a pipe.
-const PIPE_PAGES: usize = 256;
-const PIPE_BYTES: libc::c_int = 1 << 20;
-const _: () = assert!(PIPE_PAGES * PAGE == 1 << 20);
+const PIPE_PAGES: usize = 128;
+const PIPE_BYTES: libc::c_int = 512 << 10;
+const _: () = assert!(PIPE_PAGES * PAGE_BYTES == 512 << 10);
+const _: () = assert!(PIPE_PAGES * PIPES_A_SURVIVOR * PAGE_BYTES == HUGE_BYTES);
 const PAGE_KIB: u64 = 4;
 
-fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    let traffic = args::take_flag(&mut words, "--traffic");
     args::no_more(&words, 3)?;
     let mut words = words.iter();
     let percent = words.next().map_or(Ok(DEFAULT_PERCENT), |word| {
@@ -71,33 +92,135 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     for value in [0, proactiveness] {
         set_proactiveness(value)?;
         let before = Activity::now()?;
-        std::thread::sleep(hold);
+        let looks = Looks::watch(hold, traffic)?;
         let after = Activity::now()?;
-        let labels = Labels::from([("proactiveness", value.to_string())]);
-        let ticks = after.ticks - before.ticks;
-        for (name, figure, unit) in [
-            (
-                "busy_share",
-                1.0 - (after.idle - before.idle) as f64 / ticks.max(1) as f64,
-                "share",
-            ),
-            (
-                "in_30s_switches",
-                (after.switches - before.switches) as f64 * 30.0 / hold.as_secs_f64().max(1.0),
-                "switches",
-            ),
-            ("scanned", (after.scanned - before.scanned) as f64, "frames"),
-        ] {
-            out.result(&Metric {
-                name,
-                value: figure,
-                unit,
-                better: Better::Lower,
-                labels: labels.clone(),
-            })?;
-        }
+        report(value, hold, &looks, [&before, &after], out)?;
     }
     out.phase("end", None)
+}
+
+/// Prints what compaction did in the time `hold` with `compaction_proactiveness` at `value`: by the
+/// looks at it, and by the counters before and after.
+fn report(
+    value: u64,
+    hold: Duration,
+    looks: &Looks,
+    [before, after]: [&Activity; 2],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let labels = Labels::from([("proactiveness", value.to_string())]);
+    let mut result = |name, figure, unit, better, labels| {
+        out.result(&Metric {
+            name,
+            value: figure,
+            unit,
+            better,
+            labels,
+        })
+    };
+    for (end, working) in looks.by_part() {
+        let mut labels = labels.clone();
+        let seconds = (LOOK * u32::try_from(end).unwrap_or(u32::MAX)).as_secs_f64();
+        labels.insert("until", format!("{seconds} s"));
+        let working = working as f64;
+        result(
+            "compacting_half_seconds",
+            working,
+            "",
+            Better::Lower,
+            labels,
+        )?;
+    }
+    if let Some(rest) = looks.longest_rest() {
+        // As `s` it would be shown in instructions where these are counted.
+        result(
+            "longest_rest",
+            rest.as_secs_f64(),
+            "seconds",
+            Better::Higher,
+            labels.clone(),
+        )?;
+    }
+    if let Some((before, after)) = before.runs.zip(after.runs) {
+        let runs = (after - before) as f64;
+        result("proactive_runs", runs, "", Better::Lower, labels.clone())?;
+    }
+    let ticks = after.ticks - before.ticks;
+    for (name, figure, unit) in [
+        (
+            "busy_share",
+            1.0 - (after.idle - before.idle) as f64 / ticks.max(1) as f64,
+            "share",
+        ),
+        (
+            "in_30s_switches",
+            (after.switches - before.switches) as f64 * 30.0 / hold.as_secs_f64().max(1.0),
+            "switches",
+        ),
+        ("scanned", (after.scanned - before.scanned) as f64, "frames"),
+    ] {
+        result(name, figure, unit, Better::Lower, labels.clone())?;
+    }
+    Ok(())
+}
+
+/// Looks at the counters of compaction, one each [`LOOK`].
+#[derive(Debug)]
+struct Looks {
+    /// The number of looks.
+    count: usize,
+    /// The looks before which compaction examined frames, by their numbers from 0.
+    working: Vec<usize>,
+}
+
+impl Looks {
+    /// Looks at the counters for the time `hold`. With `traffic`, also touches and frees memory
+    /// before each look. Fails if a counter cannot be read or memory cannot be mapped.
+    fn watch(hold: Duration, traffic: bool) -> Result<Self, Failure> {
+        let count = usize::try_from(hold.as_millis() / LOOK.as_millis()).unwrap_or(usize::MAX);
+        let mut scanned = vec![Vmstat::read()?.scanned()?];
+        for _ in 0..count {
+            std::thread::sleep(LOOK);
+            if traffic {
+                Mapping::anonymous(TRAFFIC_BYTES, PageSize::Base)?.touch();
+            }
+            scanned.push(Vmstat::read()?.scanned()?);
+        }
+        Ok(Self::of(&scanned))
+    }
+
+    /// Returns the looks with the values `scanned` of the counter of examined frames: the first is
+    /// that before the looks, each other one that of a look.
+    fn of(scanned: &[u64]) -> Self {
+        let rises = scanned.windows(2).map(|pair| pair[1] > pair[0]);
+        let numbered = rises.enumerate();
+        Self {
+            count: scanned.len().saturating_sub(1),
+            working: numbered
+                .filter_map(|(at, rise)| rise.then_some(at))
+                .collect(),
+        }
+    }
+
+    /// Returns for each quarter the number of looks until its end, and how many of them had work.
+    /// Returns one part of all looks if there are fewer than four.
+    fn by_part(&self) -> Vec<(usize, usize)> {
+        let parts = if self.count < PARTS { 1 } else { PARTS };
+        let ends = (1..=parts).map(|part| self.count * part / parts);
+        ends.map(|end| {
+            let working = self.working.iter().filter(|look| **look < end);
+            (end, working.count())
+        })
+        .collect()
+    }
+
+    /// Returns the longest time between two looks with work that follow each other. Returns `None`
+    /// if there are fewer than two.
+    fn longest_rest(&self) -> Option<Duration> {
+        let gaps = self.working.windows(2).map(|pair| pair[1] - pair[0]);
+        let longest = u32::try_from(gaps.max()?).unwrap_or(u32::MAX);
+        Some(LOOK * longest)
+    }
 }
 
 /// Sets the kernel parameter `compaction_proactiveness` to `value`, from 0 (off) to 100, for good.
@@ -116,6 +239,8 @@ struct Activity {
     idle: u64,
     switches: u64,
     scanned: u64,
+    /// The runs of proactive compaction, or `None` if the kernel does not count them.
+    runs: Option<u64>,
 }
 
 impl Activity {
@@ -137,6 +262,7 @@ impl Activity {
             idle: times.iter().skip(3).take(2).sum(),
             switches: line("ctxt")?.trim().parse().unwrap_or(0),
             scanned: vmstat.scanned()?,
+            runs: vmstat.get(RUNS).ok(),
         })
     }
 }
@@ -161,7 +287,7 @@ impl Full {
     }
 }
 
-/// Pipes in groups of [`PIPES_A_SURVIVOR`], each group filled in turns, page by page.
+/// Pipes that were filled one after the other.
 struct Pipes(Vec<Full>);
 
 impl Pipes {
@@ -173,25 +299,19 @@ impl Pipes {
         let groups = pages / PIPE_PAGES / PIPES_A_SURVIVOR;
         // Two descriptors for each pipe, and those that are open already.
         allow_descriptors(groups * PIPES_A_SURVIVOR * 2 + 64)?;
-        let page = [1; PAGE];
+        let full = [1; PIPE_PAGES * PAGE_BYTES];
         let mut pipes = Vec::new();
-        for _ in 0..groups {
-            let first = pipes.len();
-            for _ in 0..PIPES_A_SURVIVOR {
-                pipes.push(Full::new()?);
-            }
-            for _ in 0..PIPE_PAGES {
-                for pipe in &mut pipes[first..] {
-                    pipe.writer
-                        .write_all(&page)
-                        .map_err(Failure::system("write to a pipe"))?;
-                }
-            }
+        for _ in 0..groups * PIPES_A_SURVIVOR {
+            let mut pipe = Full::new()?;
+            pipe.writer
+                .write_all(&full)
+                .map_err(Failure::system("write to a pipe"))?;
+            pipes.push(pipe);
         }
         Ok(Self(pipes))
     }
 
-    /// Closes seven of every eight pipes.
+    /// Closes the first three of every four pipes, which have three quarters of 2 MiB.
     fn thin_out(&mut self) {
         let mut index = 0;
         self.0.retain(|_| {
@@ -213,4 +333,30 @@ fn allow_descriptors(count: usize) -> Result<(), Failure> {
         return Err(Failure::last_os(format!("a limit of {count} descriptors")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_has_work_where_the_counter_rose() {
+        let looks = Looks::of(&[5, 9, 9, 9, 12, 13, 13, 13, 13]);
+        assert_eq!((looks.count, &looks.working[..]), (8, &[0, 3, 4][..]));
+        assert_eq!(looks.by_part(), [(2, 1), (4, 2), (6, 3), (8, 3)]);
+        assert_eq!(looks.longest_rest(), Some(LOOK * 3));
+    }
+
+    #[test]
+    fn few_looks_are_one_part() {
+        assert_eq!(Looks::of(&[5, 5, 7]).by_part(), [(2, 1)]);
+        let none = Looks::of(&[5]);
+        assert_eq!(none.by_part(), [(0, 0)]);
+        assert_eq!(none.longest_rest(), None);
+        assert_eq!(
+            Looks::of(&[5, 6]).longest_rest(),
+            None,
+            "one look with work"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! The experiments about elasticity, and their programs' arguments.
 
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::programs;
@@ -155,7 +155,7 @@ const fn experiment(
         memory_mib,
         cpus: &[1],
         seconds: 30.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: || vec![GiveBackMode::OFF],
             rounds: ROUNDS,

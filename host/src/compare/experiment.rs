@@ -1,6 +1,7 @@
 //! The definition of an experiment.
 
 use super::give_back_mode::GiveBackMode;
+use super::guest::Guest;
 use super::program::Program;
 use super::shape::Shape;
 
@@ -22,13 +23,33 @@ pub(crate) struct Experiment {
     pub(super) seconds: f64,
     /// How its guests share the machine.
     pub(crate) pace: Pace,
-    /// More arguments for the stock kernel's command line; empty for none. Ebb's kernel does not
-    /// get them.
-    pub(crate) linux_boot: &'static str,
+    /// More words on the guests' kernel command lines.
+    pub(crate) boot_words: BootWords,
     /// The modes of giving memory back with which it runs.
     pub(super) scope: Scope,
     /// The program and its arguments.
     pub(super) program: ExperimentProgram,
+}
+
+/// Words that an experiment adds to the kernel command lines of its guests.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum BootWords {
+    /// None.
+    Usual,
+    /// These words for the stock kernel, none for Ebb's.
+    Linux(&'static str),
+    /// These words for both kernels.
+    Both(&'static str),
+}
+
+impl BootWords {
+    /// Returns the words for `guest`, or `None` if it gets none.
+    pub(crate) fn of(self, guest: Guest) -> Option<&'static str> {
+        match (self, guest) {
+            (Self::Both(words), _) | (Self::Linux(words), Guest::Linux) => Some(words),
+            (Self::Usual, _) | (Self::Linux(_), Guest::Ebb) => None,
+        }
+    }
 }
 
 /// The modes of giving memory back that an experiment compares.
@@ -84,4 +105,17 @@ pub(super) enum ExperimentProgram {
     /// A busybox shell, many times in a row on 1 to 8 CPUs, to test whether the guest boots each
     /// time.
     Boots,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_words_are_for_the_stock_kernel_or_for_both() {
+        let words = |of: BootWords| [Guest::Ebb, Guest::Linux].map(|guest| of.of(guest));
+        assert_eq!(words(BootWords::Usual), [None, None]);
+        assert_eq!(words(BootWords::Linux("a=1")), [None, Some("a=1")]);
+        assert_eq!(words(BootWords::Both("a=1")), [Some("a=1"), Some("a=1")]);
+    }
 }

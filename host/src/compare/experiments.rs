@@ -5,7 +5,8 @@ use super::calls::{
     share, words,
 };
 use super::elastic;
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
+use super::faults;
 use super::give_back;
 use super::give_back_mode::GiveBackMode;
 use super::options::CompareOptions;
@@ -92,7 +93,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[1024, 16384],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["idle", "0"])),
     },
@@ -104,7 +105,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[2048],
         cpus: &[1],
         seconds: 24.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(memhog),
     },
@@ -116,7 +117,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| page_fault("4k", shape)),
     },
@@ -128,7 +129,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| page_fault("thp", shape)),
     },
@@ -140,7 +141,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
-        linux_boot: CLEARED_ONCE,
+        boot_words: BootWords::Linux(CLEARED_ONCE),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| page_fault("thp", shape)),
     },
@@ -152,7 +153,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| page_fault("file", shape)),
     },
@@ -164,7 +165,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.45,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
@@ -179,7 +180,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.45,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
@@ -194,7 +195,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.6,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["stream", rate(shape)])),
     },
@@ -206,7 +207,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.6,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["stream", rate(shape), "--tcp"])),
     },
@@ -218,7 +219,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 13.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["sparse", "350", if shape.icount { "0" } else { "10" }])
@@ -232,7 +233,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.5,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
     },
@@ -244,7 +245,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.5,
-        linux_boot: CLEARED_ONCE,
+        boot_words: BootWords::Linux(CLEARED_ONCE),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
     },
@@ -256,7 +257,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             fragmented("1", ["huge-latency", &share(shape, 25)])
@@ -270,7 +271,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
     },
@@ -282,7 +283,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 75.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["bursts", "60"])),
     },
@@ -293,12 +294,22 @@ const EXPERIMENTS: &[Experiment] = &[
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
-        seconds: 140.0,
-        linux_boot: "",
+        seconds: 210.0,
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
-        program: ExperimentProgram::Workloads(|shape| {
-            words(["unmovable", "85", if shape.icount { "0" } else { "60" }])
-        }),
+        program: ExperimentProgram::Workloads(|_| words(["unmovable", "85", "100"])),
+    },
+    Experiment {
+        name: "unmovable/traffic",
+        pace: Pace::Apart,
+        summary: "the same while a program touches and frees 4 MiB each half second",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 210.0,
+        boot_words: BootWords::Usual,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|_| words(["unmovable", "85", "100", "--traffic"])),
     },
     Experiment {
         name: "stalls",
@@ -308,7 +319,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 15.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["stalls", "700M", if shape.icount { "3" } else { "10" }])
@@ -322,7 +333,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 2.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["latency"])),
     },
@@ -334,7 +345,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 31.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let size = share(shape, 25);
@@ -349,7 +360,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 31.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let size = share(shape, 55);
@@ -364,7 +375,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 2.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["heap", &share(shape, 35)])),
     },
@@ -376,7 +387,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 2.0,
-        linux_boot: CLEARED_ONCE,
+        boot_words: BootWords::Linux(CLEARED_ONCE),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["heap", &share(shape, 35)])),
     },
@@ -388,7 +399,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
     },
@@ -400,7 +411,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 31.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let size = share(shape, 62);
@@ -415,7 +426,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[3072],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_KEPT,
+        boot_words: BootWords::Linux(POOL_KEPT),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 1024)),
     },
@@ -427,7 +438,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[3072],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 1024)),
     },
@@ -439,7 +450,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[3072],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| each(pool(shape, 1024))),
     },
@@ -451,7 +462,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[3072],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["hugetlb", "all"])),
     },
@@ -463,7 +474,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.6,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words([
@@ -482,7 +493,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.6,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words([
@@ -501,7 +512,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 24.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| idle_pool(shape, 512)),
     },
@@ -513,7 +524,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[24 << 10],
         cpus: &[1],
         seconds: 3.0,
-        linux_boot: POOL_KEPT,
+        boot_words: BootWords::Linux(POOL_KEPT),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 10_240)),
     },
@@ -525,7 +536,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[24 << 10],
         cpus: &[1],
         seconds: 3.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 10_240)),
     },
@@ -537,7 +548,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[24 << 10],
         cpus: &[1],
         seconds: 3.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| each(pool(shape, 10_240))),
     },
@@ -549,7 +560,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[24 << 10],
         cpus: &[1],
         seconds: 3.0,
-        linux_boot: POOL_KEPT,
+        boot_words: BootWords::Linux(POOL_KEPT),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| each(pool(shape, 10_240))),
     },
@@ -561,7 +572,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[40 << 10],
         cpus: &[1],
         seconds: 4.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 16 << 10)),
     },
@@ -573,7 +584,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[40 << 10],
         cpus: &[1],
         seconds: 4.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|_| words(["hugetlb", "32", "--1g"])),
     },
@@ -585,7 +596,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[10 << 10],
         cpus: &[1],
         seconds: 60.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| idle_pool(shape, 8 << 10)),
     },
@@ -597,7 +608,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.7,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["pin", "128M", rate(shape)])),
     },
@@ -609,7 +620,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.7,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["pin", "128M", rate(shape), "--thp"])),
     },
@@ -621,7 +632,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.7,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["pin", "128M", rate(shape), "--hugetlb"])
@@ -635,7 +646,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[8192],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["pin", "1G", gib(shape), "--1g"])),
     },
@@ -647,7 +658,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.7,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["pin", "128M", rate(shape), "--hold"])
@@ -661,7 +672,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[8192],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_GIVEN_UP,
+        boot_words: BootWords::Linux(POOL_GIVEN_UP),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["pin", "1G", gib(shape), "--1g", "--hold"])
@@ -675,7 +686,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[8192],
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: POOL_KEPT,
+        boot_words: BootWords::Linux(POOL_KEPT),
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["pin", "1G", gib(shape), "--1g", "--hold"])
@@ -689,7 +700,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 18.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let stay = match (shape.icount, shape.give_back.gives_back()) {
@@ -708,7 +719,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[512],
         cpus: &[1],
         seconds: 5.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             let time = if shape.icount {
@@ -727,7 +738,7 @@ const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[256],
         cpus: &[1],
         seconds: 0.1,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Boots,
     },
@@ -752,6 +763,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(parallel::EXPERIMENTS)
         .chain(programs::EXPERIMENTS)
         .chain(give_back::EXPERIMENTS)
+        .chain(faults::EXPERIMENTS)
         .chain(elastic::EXPERIMENTS)
 }
 
@@ -1018,9 +1030,44 @@ mod tests {
         );
         assert_eq!(names(&["page-fault/4k"]), ["page-fault/4k"]);
         assert!(names(&[]).contains(&"memhog"));
+        assert_eq!(names(&["unmovable"]), ["unmovable", "unmovable/traffic"]);
         for unknown in ["page", "page-fault/", "memhog/x", ""] {
             let error = select(&[unknown.to_owned()]).unwrap_err();
             assert!(error.contains(&format!("`{unknown}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn faults_of_many_tasks_are_taken_in_each_mode_that_can_be_counted() {
+        use crate::machine::GiveBack;
+        use clap::Parser;
+
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            options: CompareOptions,
+        }
+        let shapes = |words: &[&str]| -> Vec<(&'static str, u32, GiveBackMode)> {
+            let words = ["compare"].iter().chain(words);
+            let options = Alone::try_parse_from(words).expect("options").options;
+            let chosen = select(&options.experiments).expect("they are known");
+            let cases = chosen.into_iter().flat_map(|known| cases(known, &options));
+            cases
+                .map(|case| (case.experiment.name, case.shape.cpus, case.shape.give_back))
+                .collect()
+        };
+        let modes = [GiveBack::Off, GiveBack::Reporting, GiveBack::Hinting];
+        for (words, cpus) in [(&["faults"][..], 2), (&["faults", "--icount"], 1)] {
+            let shapes = shapes(words);
+            assert_eq!(shapes.len(), 6 * modes.len());
+            for mode in modes.map(GiveBackMode::Guest) {
+                assert!(shapes.contains(&("faults/thp-16-threads", cpus, mode)));
+            }
+        }
+        let shuffled = find("faults-shuffled/file-16").expect("it is known");
+        for guest in [Guest::Ebb, Guest::Linux] {
+            let words = shuffled.boot_words.of(guest);
+            assert_eq!(words, Some("page_alloc.shuffle=1"));
         }
     }
 

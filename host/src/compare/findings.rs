@@ -7,6 +7,7 @@ use super::ratio::ratio;
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
 use super::wording::{number, range, row_name, scale, scale_of, speaks_alone, times};
+use crate::machine::GiveBack;
 use ebb_wire::boot::EPOCH;
 use std::collections::BTreeSet;
 
@@ -177,12 +178,13 @@ fn default_mode(report: &Report) -> Vec<String> {
     .collect()
 }
 
-/// Returns how reporting, and Ebb's default mode, change each cost that should not depend on them.
+/// Returns how reporting, hinting and Ebb's default mode change each cost that should not depend on them.
 fn cost_of_giving_back(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
         let compared = [
             (Guest::Ebb, GiveBackMode::REPORTING),
+            (Guest::Ebb, GiveBackMode::Guest(GiveBack::Hinting)),
             (Guest::Ebb, GiveBackMode::DEFAULT),
             (Guest::Linux, GiveBackMode::REPORTING),
         ];

@@ -1,7 +1,7 @@
 //! The experiments that compare the modes to give memory back: `ebb compare give-back`.
 
 use super::calls::{memhog, page_fault, share, words};
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[2048],
         cpus: &[1],
         seconds: 14.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: GiveBackMode::all,
             rounds: 2,
@@ -41,7 +41,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 3.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: countable,
             rounds: 1,
@@ -58,7 +58,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[2048],
         cpus: &[1],
         seconds: 28.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: GiveBackMode::all,
             rounds: 1,
@@ -75,7 +75,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[2048],
         cpus: &[1],
         seconds: 5.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: without_a_balloon,
             rounds: 3,
@@ -90,7 +90,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
@@ -105,7 +105,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
@@ -120,7 +120,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
@@ -135,7 +135,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: by_the_guest,
             rounds: 1,
@@ -161,7 +161,7 @@ fn by_the_guest() -> Vec<GiveBackMode> {
 /// Returns the modes of [`by_the_guest`] in which instructions can be counted. This excludes
 /// `shared`, in which the host changes words of the guest's memory while its CPU runs; QEMU cannot
 /// count then.
-fn by_the_guest_countable() -> Vec<GiveBackMode> {
+pub(super) fn by_the_guest_countable() -> Vec<GiveBackMode> {
     let mut modes = by_the_guest();
     modes.retain(|mode| *mode != GiveBackMode::Guest(GiveBack::Shared));
     modes

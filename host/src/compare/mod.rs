@@ -33,6 +33,7 @@ mod elastic;
 mod elasticity;
 mod experiment;
 mod experiments;
+mod faults;
 mod figure;
 mod figures;
 mod files;

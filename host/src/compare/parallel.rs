@@ -1,7 +1,7 @@
 //! The experiments that show which resources CPUs share: `ebb compare parallel`.
 
 use super::calls::words;
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::shape::Shape;
 
 /// The memory of the guests in MiB.
@@ -44,7 +44,7 @@ const fn part(
         memory_mib: GUEST_MIB,
         cpus,
         seconds: 0.7,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program,
     }

@@ -1,6 +1,6 @@
 //! The experiments that run unmodified programs of the host: `ebb compare programs`.
 
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ const fn part(name: &'static str, summary: &'static str, program: ExperimentProg
         memory_mib: &[1024],
         cpus: &[1],
         seconds: 4.0,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Modes {
             which: || vec![GiveBackMode::REPORTING],
             rounds: 3,

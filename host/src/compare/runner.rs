@@ -171,8 +171,7 @@ impl Runner<'_> {
         let work = case.guess() * TIMEOUT_FACTOR * step.rounds;
         let limit = TIMEOUT + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
-        let boot = case.experiment.linux_boot;
-        if guest == Guest::Linux && !boot.is_empty() {
+        if let Some(boot) = case.experiment.boot_words.of(guest) {
             words.splice(1..1, ["--append".into(), boot.into()]);
         }
         for file in case.files() {

@@ -1,7 +1,7 @@
 //! The experiments that show how costs grow with numbers of objects: `ebb compare scale`.
 
 use super::calls::words;
-use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 
 /// The memory of the guests in MiB, enough for 6,400 processes.
 const SCALE_MIB: &[u64] = &[2048];
@@ -22,7 +22,7 @@ const fn part(
         memory_mib: SCALE_MIB,
         cpus: &[4],
         seconds,
-        linux_boot: "",
+        boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program,
     }

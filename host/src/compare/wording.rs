@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// The names of metrics for which replacing underscores is not enough.
-const NAMES: [(&str, &str); 75] = [
+const NAMES: [(&str, &str); 77] = [
     ("shrink", "shrunk"),
     ("grow", "grown"),
     ("grow_and_fill", "grown and filled"),
@@ -63,6 +63,8 @@ const NAMES: [(&str, &str); 75] = [
     ("job_ns", "a job"),
     ("busy_share", "CPU in use"),
     ("in_30s_switches", "changes of tasks in 30 s"),
+    ("compacting_half_seconds", "half seconds with compaction"),
+    ("proactive_runs", "runs that compaction began"),
     ("scanned_per_block", "frames looked at for a block"),
     ("huge_pages", "pages obtained"),
     ("allocate_page_ns", "a page into the pool"),
@@ -150,11 +152,30 @@ pub(crate) fn metric(name: &str) -> String {
     bare.replace("_per_", " a ").replace('_', " ")
 }
 
+/// Returns the tasks of a row and the CPUs that they share, such as `16 threads on 2 CPUs`. Returns
+/// `None` if there are no more tasks than CPUs.
+fn crowd(row: &Row) -> Option<String> {
+    let number = |label| row.labels.get(label)?.parse::<u32>().ok();
+    let (tasks, cpus) = (number("tasks")?, number("cpus")?);
+    let kind = row.labels.get("kind").map_or("tasks", String::as_str);
+    let plural = if cpus == 1 { "" } else { "s" };
+    (tasks > cpus).then(|| format!("{tasks} {kind} on {cpus} CPU{plural}"))
+}
+
 /// Returns the name of a row: its metric in words, and the labels in which it differs from
-/// `others`. These are the rows of the same metric in its experiment, itself included.
+/// `others`. These are the rows of the same metric in its experiment, itself included. If there are
+/// more tasks than CPUs, the name says so anyway.
 pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     let mut name = metric(&row.metric);
+    let crowd = crowd(row);
+    if let Some(crowd) = &crowd {
+        name.push_str(", ");
+        name.push_str(crowd);
+    }
     for (label, value) in &row.labels {
+        if crowd.is_some() && matches!(label.as_str(), "tasks" | "cpus" | "kind") {
+            continue;
+        }
         let all_have_it = others
             .iter()
             .all(|other| other.labels.get(label) == Some(value));
@@ -308,6 +329,7 @@ pub(crate) fn headline(row: &Row) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::schema::Better;
 
     #[test]
     fn numbers_have_the_digits_that_count() {
@@ -342,6 +364,38 @@ mod tests {
         assert_eq!(unit("s", 0.0068), Some("ms"));
         assert_eq!(unit("share", 0.99), Some("%"));
         assert_eq!(unit("parsecs", 1.0), None);
+    }
+
+    #[test]
+    fn a_row_says_when_tasks_share_cpus() {
+        let name = |labels: &[(&str, &str)]| {
+            let labels = labels.iter();
+            let row = Row {
+                experiment: "faults/thp-16".into(),
+                metric: "fault_ns".into(),
+                unit: "instructions".into(),
+                better: Better::Lower,
+                labels: labels
+                    .map(|(label, value)| ((*label).to_owned(), (*value).to_owned()))
+                    .collect(),
+                cells: Vec::new(),
+                ratio: None,
+                interval: None,
+            };
+            row_name(&row, &[&row])
+        };
+        let threads = ("kind", "threads");
+        assert_eq!(
+            name(&[("cpus", "1"), threads, ("tasks", "16")]),
+            "a fault, all in, 16 threads on 1 CPU"
+        );
+        assert_eq!(
+            name(&[("cpus", "2"), ("tasks", "16")]),
+            "a fault, all in, 16 tasks on 2 CPUs"
+        );
+        let two = [("cpus", "2"), threads, ("tasks", "2")];
+        assert_eq!(name(&two), "a fault, all in");
+        assert_eq!(name(&[("cpus", "1")]), "a fault, all in");
     }
 
     #[test]

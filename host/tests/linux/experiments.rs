@@ -5,12 +5,14 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment with small parameters.
-const SHORT: [&str; 52] = [
+const SHORT: [&str; 55] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
     "page-fault 4k 2 1r",
     "page-fault thp 1 1r",
+    "page-fault 4k 5 0.1",
+    "page-fault 4k 5 1r --threads",
     "page-fault file 2 1r --threads",
     "page-fault hugetlb 2 1r",
     "page-fault hugetlb-file 2 1r --threads",
@@ -18,6 +20,7 @@ const SHORT: [&str; 52] = [
     "fragment 64M 0 -- huge-latency 16M",
     "fragment 64M 0 -- compact",
     "unmovable 20 0",
+    "unmovable 20 1 --traffic",
     "bursts 2 40",
     "build 64M 2 0",
     "heap 32M",

@@ -168,6 +168,13 @@ impl Compactor {
         self.counters.daemon_wake += 1;
     }
 
+    /// Counts a run of proactive compaction that begins ([`ProactivePoll::begins`]).
+    ///
+    /// [`ProactivePoll::begins`]: crate::ProactivePoll::begins
+    pub fn count_run(&mut self) {
+        self.counters.daemon_run += 1;
+    }
+
     /// Plans to empty up to `blocks` pageblocks, at most 64, and returns how many become free and
     /// how many frames must be migrated. Selects the pageblocks with the fewest frames in use.
     /// Replaces the plan made before. `by` says which counters count the work. `now` is the time of

@@ -1,4 +1,4 @@
-//! Counters of compaction: Linux's `compact_*` of `/proc/vmstat`.
+//! Counters of compaction: Linux's `compact_*` of `/proc/vmstat`, and one more.
 
 /// On whose behalf a zone is compacted: a waiting task or the background thread.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -9,7 +9,7 @@ pub enum Compacts {
     Daemon,
 }
 
-/// Counters of compaction, with Linux's names.
+/// Counters of compaction, with Linux's names where Linux has them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CompactionCounters {
     /// `compact_migrate_scanned`: cache lines that were read to find frames to migrate. One for the
@@ -30,6 +30,9 @@ pub struct CompactionCounters {
     /// `compact_daemon_wake`: how often the background thread was woken, other than by its own
     /// schedule.
     pub daemon_wake: u64,
+    /// `compact_daemon_run`: how often the background thread began a run of proactive compaction.
+    /// Linux does not count these.
+    pub daemon_run: u64,
     /// `compact_daemon_migrate_scanned`: the part of `migrate_scanned` that the background thread
     /// caused.
     pub daemon_migrate_scanned: u64,
@@ -48,6 +51,7 @@ impl CompactionCounters {
             fail: 0,
             success: 0,
             daemon_wake: 0,
+            daemon_run: 0,
             daemon_migrate_scanned: 0,
             daemon_free_scanned: 0,
         }
@@ -84,6 +88,7 @@ impl CompactionCounters {
             fail: self.fail + other.fail,
             success: self.success + other.success,
             daemon_wake: self.daemon_wake + other.daemon_wake,
+            daemon_run: self.daemon_run + other.daemon_run,
             daemon_migrate_scanned: self.daemon_migrate_scanned + other.daemon_migrate_scanned,
             daemon_free_scanned: self.daemon_free_scanned + other.daemon_free_scanned,
         }

@@ -88,6 +88,8 @@ pub struct ProactivePoll {
     /// [`PROACTIVE_SLICE`], or after one pageblock if other tasks want the CPU, and call
     /// [`Proactive::worked`].
     pub compact: bool,
+    /// Whether this is the first slice of a run, which has one or more.
+    pub begins: bool,
     /// When to poll again, even if that takes a wake-up. `None` means that no wake-up is necessary.
     pub next: Option<Duration>,
     /// Before this time a poll is not necessary. After it, poll when a CPU is awake anyway: the
@@ -197,6 +199,7 @@ impl Proactive {
     pub fn poll(&mut self, now: Duration, score: u64, reclaims: bool) -> ProactivePoll {
         let wait = |next: Option<Duration>, look_after: Duration| ProactivePoll {
             compact: false,
+            begins: false,
             next,
             look_after,
         };
@@ -204,6 +207,7 @@ impl Proactive {
             return wait(None, Duration::MAX);
         }
         let later = now.saturating_add(PROACTIVE_INTERVAL);
+        let mut begins = false;
         match self.stage {
             Stage::Running { before, blocks, .. } if reclaims => {
                 self.end(now, before, score, blocks);
@@ -218,6 +222,7 @@ impl Proactive {
             // When reclaim ends, memory was freed, after which the caller polls again.
             Stage::Watching { .. } if reclaims => return wait(None, later),
             Stage::Watching { .. } => {
+                begins = true;
                 self.stage = Stage::Running {
                     before: score,
                     blocks: 0,
@@ -228,6 +233,7 @@ impl Proactive {
         }
         ProactivePoll {
             compact: true,
+            begins,
             next: Some(now),
             look_after: now,
         }
@@ -385,7 +391,12 @@ mod tests {
     fn it_goes_on_below_high_without_a_pause() {
         let mut proactive = Proactive::new();
         let (mut now, mut score, mut busy) = (ms(0), 100, ms(0));
-        while proactive.poll(now, score, false).compact {
+        loop {
+            let poll = proactive.poll(now, score, false);
+            assert_eq!(poll.begins, score == 100, "the first slice begins the run");
+            if !poll.compact {
+                break;
+            }
             now += PROACTIVE_SLICE;
             busy += PROACTIVE_SLICE;
             score -= 1;
@@ -457,6 +468,7 @@ mod tests {
         while now < Duration::from_secs(100) {
             let poll = proactive.poll(now, 100, false);
             assert!(poll.compact || poll.next.is_none());
+            assert_eq!(poll.begins, poll.compact, "a run of one slice");
             if poll.compact {
                 tries.push(now);
                 proactive.worked(now, slice(100, false));

@@ -1,7 +1,8 @@
 //! The subjects of a comparison of columns: the user's own program, or experiments.
 
-use super::super::experiment::Experiment;
+use super::super::experiment::{BootWords, Experiment};
 use super::super::experiments::cases;
+use super::super::guest::Guest;
 use super::super::options::CompareOptions;
 use super::super::scratch::Scratch;
 use super::super::variant::{Variant, is_repeatable};
@@ -18,8 +19,8 @@ pub(crate) struct Subject {
     /// Options of `ebb run` for this subject, by their long names with their values. A variant's
     /// own options replace them.
     options: Vec<(&'static str, Option<OsString>)>,
-    /// More arguments for a stock kernel's command line.
-    linux_boot: &'static str,
+    /// More words on the guests' kernel command lines.
+    boot_words: BootWords,
     /// Whether it is an experiment, whose program must print events.
     pub(crate) is_experiment: bool,
     /// Whether instructions are counted.
@@ -61,7 +62,7 @@ impl Subject {
             name: words.collect::<Vec<_>>().join(" "),
             program: options.program.clone(),
             options: given,
-            linux_boot: "",
+            boot_words: BootWords::Usual,
             is_experiment: false,
             icount: options.icount,
         }
@@ -104,7 +105,7 @@ impl Subject {
                     .chain(words.into_iter().map(OsString::from))
                     .collect(),
                 options: given,
-                linux_boot: experiment.linux_boot,
+                boot_words: experiment.boot_words,
                 is_experiment: true,
                 icount: shape.icount,
             })
@@ -133,8 +134,13 @@ impl Subject {
                 words.extend([format!("--{name}").into(), value.clone()]);
             }
         }
-        if !self.linux_boot.is_empty() && column.is_linux() {
-            words.extend(["--append".into(), self.linux_boot.into()]);
+        let guest = if column.is_linux() {
+            Guest::Linux
+        } else {
+            Guest::Ebb
+        };
+        if let Some(boot) = self.boot_words.of(guest) {
+            words.extend(["--append".into(), boot.into()]);
         }
         words.extend(column.options.iter().map(OsString::from));
         words

@@ -273,7 +273,7 @@ static void deferral(void)
 	size_t pages = share(90);
 	char *memory = map(pages);
 	double tried;
-	long before;
+	long before, runs;
 
 	write_knob(KNOB, 0);
 	write_knob("/proc/sys/vm/compact_unevictable_allowed", 0);
@@ -287,10 +287,12 @@ static void deferral(void)
 		pass(1);
 	tried = settle();
 	before = work();
+	runs = vmstat("compact_daemon_run");
 	for (int turn = 0; turn < 1200 && work() == before; turn++)
 		pass(1);
 	printf("tries again: %s\n", work() == before ? "never" : seconds() - tried < 25 ? "soon" : "after a while");
 	settle();
+	printf("counted: %s\n", vmstat("compact_daemon_run") > runs ? "yes" : "no");
 	write_knob("/proc/sys/vm/compact_unevictable_allowed", 1);
 	munlockall();
 	/* Below the high threshold, blocks that did not move before are left alone. */

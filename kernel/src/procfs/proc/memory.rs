@@ -76,6 +76,7 @@ fn vmstat(text: &mut Text) -> Result {
         ("compact_fail", done.fail),
         ("compact_success", done.success),
         ("compact_daemon_wake", done.daemon_wake),
+        ("compact_daemon_run", done.daemon_run),
         (
             "compact_daemon_migrate_scanned",
             done.daemon_migrate_scanned,

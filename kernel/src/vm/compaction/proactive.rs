@@ -2,7 +2,7 @@
 //! This file does the work of a slice. It also notes the events that the policy needs: faults that
 //! find few blocks, and memory that is being reclaimed.
 
-use super::{End, daemon, empty_next, gib, now};
+use super::{End, compactor, daemon, empty_next, gib, now};
 use crate::vm::moving::Mover;
 use core::iter;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -127,14 +127,17 @@ pub(super) fn poll(
     // No block would be emptied, and the policy would take the run for one that gains nothing.
     let is_called = || is_called() || gib::is_being_made();
     let (mut next, mut spent) = (Some(now() + PROACTIVE_INTERVAL), Duration::ZERO);
-    let (mut compact, mut deferred_until) = (false, None);
+    let (mut compact, mut begins, mut deferred_until) = (false, false, None);
     if !gib::is_being_made() {
         let poll = proactive.poll(now(), score(), is_reclaiming());
-        (next, compact) = (poll.next, poll.compact);
+        (next, compact, begins) = (poll.next, poll.compact, poll.begins);
         let is_deferred = poll.next.is_none() && poll.look_after < Duration::MAX;
         deferred_until = is_deferred.then_some(poll.look_after);
     }
     if compact {
+        if begins {
+            compactor(ZoneId::FIRST).count_run();
+        }
         let begin = cpu_time();
         let slice = work(proactive.thresholds().low, zone, mover, is_called);
         spent = cpu_time().saturating_sub(begin);
