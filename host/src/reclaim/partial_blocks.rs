@@ -45,9 +45,10 @@ pub(super) struct Dropped {
 }
 
 /// Drops the free frames of partly used blocks of `ram`, the memory of `guest`, which the allocator
-/// `attached` manages. `still` keeps the CPUs stopped. Leaves out a block in one huge page if fewer than 32 of its
-/// frames are free. Stops when about `most` bytes have been dropped, when the CPUs should resume,
-/// or at the first range that the host cannot drop. Returns the amount and how the pass ended.
+/// `attached` manages, and the descriptors of these frames. `still` keeps the CPUs stopped. Leaves
+/// out a block in one huge page if fewer than 32 of its frames are free. Stops when about `most`
+/// bytes have been dropped, when the CPUs should resume, or at the first range that the host cannot
+/// drop. Returns the amount and how the pass ended.
 pub(super) fn drop_free_frames(
     ram: &GuestRam,
     guest: &dyn Guest,
