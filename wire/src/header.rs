@@ -86,8 +86,7 @@ pub struct GuestHeader {
     pub reclaimed: AtomicU32,
     /// Guest-physical address of the third-level page table that maps the page descriptors, as
     /// [`memmap`] describes; 0 until it exists. The descriptors of a free pageblock are zero. A
-    /// host that took the block first and read the tables afterwards may punch out the block's
-    /// descriptors too, if they are still in a large page.
+    /// host that took the block first and found their pages afterwards may punch those out, too.
     pub descriptors: AtomicU64,
     /// Number of processes that the OOM killer has killed.
     pub oom_kills: AtomicU64,
@@ -137,19 +136,32 @@ impl OomRecord {
 /// The mapping of the memmap, which has a page descriptor for each frame, in the order of frames.
 /// An entry of the table at [`GuestHeader::descriptors`] maps 1 GiB of the memmap by the address
 /// of a table of the second level. An entry of that one maps 2 MiB, the descriptors of 128 MiB of
-/// memory. If the guest moves some of these descriptors, it first replaces the large page with a
-/// table. The tables of both levels stay for good.
+/// memory, by a large page or by the address of a table of pages. The tables of the upper two
+/// levels stay for good.
+///
+/// While a pageblock is free or taken by a host, its descriptors stay in their pages. Meanwhile the
+/// guest may replace a large page with a table of the same pages, and move such a table. So a host
+/// that has read an entry of a table of pages must read the entry above it once more: if that has
+/// changed, the frame of the table may have been in use for something else.
 pub mod memmap {
     /// Size in bytes of the page descriptor of one frame.
     pub const DESCRIPTOR_BYTES: u64 = 64;
+    /// Size in bytes of a page of descriptors.
+    pub const PAGE: u64 = 4 << 10;
     /// Size in bytes of a large page of descriptors.
     pub const LARGE_PAGE: u64 = 2 << 20;
+    /// Number of frames whose descriptors fill one page.
+    pub const PAGE_FRAMES: u64 = PAGE / DESCRIPTOR_BYTES;
     /// Number of entries of a table.
     pub const ENTRIES: u64 = 512;
     /// Bit of an entry: it is valid.
     pub const PRESENT: u64 = 1;
     /// Bit of an entry of the second level: it maps a large page.
     pub const LARGE: u64 = 1 << 7;
+    /// Bit of an entry that maps a page or a large page: its memory came from the guest's
+    /// allocator. The guest takes such memory when huge pages leave its pools. The other pages have
+    /// been descriptors since boot.
+    pub const OWNED: u64 = 1 << 9;
     /// Mask of the address in an entry.
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 }

@@ -36,6 +36,16 @@ pub(crate) struct PoolTable {
     pub(crate) pages: u64,
 }
 
+/// A page of 4 KiB with page descriptors of a guest. Both values are claims of the guest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DescriptorPage {
+    /// The guest-physical address, a multiple of the page size.
+    pub(crate) address: GuestAddress,
+    /// Whether its memory came from the guest's allocator, when a huge page left a pool. Otherwise
+    /// it has held descriptors since boot.
+    pub(crate) restored: bool,
+}
+
 /// A running guest as its host sees it. All values are claims of the guest.
 pub(crate) trait Guest: Debug + Send + Sync {
     /// Returns whether the guest boots, runs its program, or has ended. Returns `None` until its
@@ -92,11 +102,11 @@ pub(crate) trait Guest: Debug + Send + Sync {
         None
     }
 
-    /// Returns the guest-physical address of the page descriptor of `frame`, whose pageblock the
-    /// caller has taken from the guest's allocator. The descriptors of the following frames of the
-    /// same 128 MiB are contiguous with it. Returns `None` if it is not known or the kernel does
-    /// not publish it.
-    fn descriptor(&self, _frame: Frame) -> Option<GuestAddress> {
+    /// Returns the page with the descriptors of `frame` and of the other frames of its aligned 64.
+    /// The caller has taken the pageblock of `frame` from the guest's allocator, or the virtual
+    /// CPUs are stopped and the 64 frames are free. Returns `None` if the guest is moving the
+    /// table that maps the page, or the kernel does not publish where its descriptors are.
+    fn descriptor_page(&self, _frame: Frame) -> Option<DescriptorPage> {
         None
     }
 

@@ -23,7 +23,7 @@ pub(crate) use process::{
     CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes, overhead_pss,
 };
 pub(crate) use ram::{GuestAddress, GuestRam};
-pub(crate) use ram_file::{Backing, HUGE_PAGE, RamMaker};
+pub(crate) use ram_file::{Backing, RamMaker};
 pub(crate) use vcpus::{Hold, StoppedBy, Vcpus, Wish};
 pub(crate) use vm::{Spec, Vm, VmError};
 pub(crate) use window::Window;

@@ -2,15 +2,15 @@
 //! that are free.
 
 use super::delay::ReclaimDelay;
+use super::descriptors::drop_descriptors;
 use super::error::ReclaimError;
 use super::partial_blocks::{self, Dropped, Pass};
 use super::ram_lock::RamLock;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
-use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Hold, Vcpus, Window};
+use crate::qemu::{Backing, GuestAddress, GuestRam, Hold, Vcpus, Window};
 use ebb_mm::attach::Attached;
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
-use ebb_wire::header::memmap::{DESCRIPTOR_BYTES, LARGE_PAGE};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +24,6 @@ const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 /// How long a thread waits for another thread that takes memory of the same guest.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME: u64 = FRAME_SIZE as u64;
-/// The number of frames whose descriptors fill one large page.
-const DESCRIBED: u64 = LARGE_PAGE / DESCRIPTOR_BYTES;
-const _: () = assert!(LARGE_PAGE == HUGE_PAGE);
 
 /// The amount of memory that was taken from a guest, and the time that it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -295,8 +292,9 @@ impl Session<'_> {
         most: u64,
     ) -> Result<Pass, ReclaimError> {
         let begin = Instant::now();
+        let (ram, guest) = (&self.memory.ram, &*self.memory.guest);
         let Dropped { bytes, ranges, end } =
-            partial_blocks::drop_free_frames(&self.memory.ram, self.attached, still, most);
+            partial_blocks::drop_free_frames(ram, guest, self.attached, still, most);
         let time = begin.elapsed();
         self.count(Reclaimed {
             bytes,
@@ -379,29 +377,6 @@ impl Puncher<'_> {
         self.time += begin.elapsed();
         punched
     }
-
-    /// Punches holes for the page descriptors of the frames in `range`. The descriptors of free
-    /// blocks are zero, so nothing is lost. Does nothing for ranges that are not whole blocks.
-    fn punch_descriptors(&mut self, range: FrameRange) {
-        let whole = |frames: u64| frames.is_multiple_of(PAGEBLOCK_FRAMES);
-        if !whole(range.start.number()) || !whole(range.frames) {
-            return;
-        }
-        let (mut frame, end) = (range.start, range.end());
-        while frame < end {
-            let part = (frame.number() / DESCRIBED + 1) * DESCRIBED;
-            let next = end.min(Frame::new(part));
-            let bytes = (next.number() - frame.number()) * DESCRIPTOR_BYTES;
-            // Punching a part of a huge page would split it and free little memory.
-            if let Some(address) = self.guest.descriptor(frame)
-                && (bytes == HUGE_PAGE || !self.ram.is_one_page(address))
-            {
-                // An error is ignored, because keeping the descriptors costs little.
-                let _ = self.punch(address.0, bytes);
-            }
-            frame = next;
-        }
-    }
 }
 
 impl ReportSink for Puncher<'_> {
@@ -418,8 +393,10 @@ impl ReportSink for Puncher<'_> {
         if let ControlFlow::Break(error) = punched {
             return Err(error);
         }
+        let begin = Instant::now();
+        drop_descriptors(self.ram, self.guest, ranges.iter().copied());
+        self.time += begin.elapsed();
         for &range in ranges {
-            self.punch_descriptors(range);
             let blocks = range.frames / PAGEBLOCK_FRAMES;
             let first = |block| Frame::new(range.start.number() + block * PAGEBLOCK_FRAMES);
             self.dropped.extend((0..blocks).map(first));

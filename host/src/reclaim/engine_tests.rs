@@ -9,6 +9,7 @@ use ebb_mm::{
     Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
     metadata_layout,
 };
+use ebb_wire::header::memmap::DESCRIPTOR_BYTES;
 use ebb_wire::header::{GuestHeader, MAGIC, VERSION, memmap};
 use std::io::Write as _;
 use std::mem::offset_of;
@@ -21,7 +22,12 @@ const DESCRIPTORS: u64 = 2 << 20;
 /// The tables that map the descriptors.
 const UPPER: u64 = 0x4000;
 const DIRECTORY: u64 = 0x5000;
+/// The table of pages in place of the large page, and the place of the descriptors that moved.
+const TABLE: u64 = 0x6000;
+const MOVED: u64 = RAM - BLOCK;
 const BLOCK: u64 = 2 << 20;
+/// The bytes of the descriptors of a block.
+const DESCRIBED: u64 = PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES;
 
 /// Calls `test` with a guest that manages `managed` bytes of memory, after the first 4 MiB.
 fn with(
@@ -145,12 +151,90 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
     });
 }
 
-/// A guest that has moved descriptors of 128 MiB of memory has put a table in place of their large
-/// page.
+/// Replaces the large page of descriptors with a table, and moves the descriptors of `blocks`, as
+/// the guest does for huge pages that leave a pool. The last block's are the lowest.
+fn move_descriptors(ram: &GuestRam, blocks: &[Frame]) {
+    let put = |address: u64, word: u64| {
+        rustix::io::pwrite(ram.fd(), &word.to_le_bytes(), address).unwrap();
+    };
+    for page in 0..memmap::ENTRIES {
+        let at = DESCRIPTORS + page * memmap::PAGE;
+        put(TABLE + page * 8, at | memmap::PRESENT);
+    }
+    for (block, to) in blocks.iter().rev().zip((MOVED..).step_by(32 << 10)) {
+        let first = block.number() / memmap::PAGE_FRAMES;
+        for page in 0..DESCRIBED / memmap::PAGE {
+            let entry = (to + page * memmap::PAGE) | memmap::OWNED | memmap::PRESENT;
+            put(TABLE + (first + page) * 8, entry);
+        }
+        rustix::io::pwrite(ram.fd(), &[7; 32 << 10], to).unwrap();
+    }
+    put(DIRECTORY, TABLE | memmap::PRESENT);
+}
+
+/// Returns the first and the last byte of the moved descriptors of the block with `index` of
+/// `blocks`.
+fn moved(ram: &GuestRam, blocks: &[Frame], index: usize) -> [u8; 2] {
+    let place = (blocks.len() - 1 - index) as u64;
+    [place * DESCRIBED, (place + 1) * DESCRIBED - 1].map(|at| byte(ram, MOVED + at))
+}
+
+/// The descriptors of blocks that left a pool are wherever the guest had memory for them.
 #[test]
-fn descriptors_that_may_have_moved_stay() {
+fn descriptors_that_have_moved_go_with_their_block() {
+    with(true, RAM - 3 * BLOCK, |memory, ram, allocator| {
+        let mut cache = CpuCache::new();
+        let blocks = used(ram, allocator, &mut cache, 6);
+        let has_moved = &blocks[..4];
+        move_descriptors(ram, has_moved);
+        for block in [0, 1, 3, 4].map(|index| blocks[index]) {
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut cache);
+        assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 4 * BLOCK);
+        let left = [0, 1, 2, 3].map(|index| moved(ram, has_moved, index));
+        assert_eq!(left, [[0; 2], [0; 2], [7; 2], [0; 2]]);
+        // The memory that the descriptors had before is in use for something else.
+        let before = blocks
+            .iter()
+            .map(|block| byte(ram, DESCRIPTORS + block.number() * DESCRIPTOR_BYTES));
+        assert_eq!(before.collect::<Vec<_>>(), [7, 7, 7, 7, 0, 7]);
+    });
+}
+
+/// A huge page of the host is split for descriptors that have moved, so that nothing of it is left
+/// once all of them are gone.
+#[test]
+fn descriptors_that_have_moved_leave_a_huge_page() {
+    let maker = RamMaker::prepare(HostPages::Huge, RAM).unwrap();
+    let ram = GuestRam::made_by(&maker, Machine::Microvm, RAM).unwrap();
+    with_ram(ram, true, RAM - 3 * BLOCK, |memory, ram, allocator| {
+        let mut cache = CpuCache::new();
+        let blocks = used(ram, allocator, &mut cache, 3);
+        move_descriptors(ram, &blocks);
+        let before = ram.resident_bytes().unwrap();
+        let mut give = |block: Frame| {
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
+            allocator.drain(&mut cache);
+            assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, BLOCK);
+        };
+        give(blocks[1]);
+        let left = [0, 1, 2].map(|index| moved(ram, &blocks, index));
+        assert_eq!(left, [[7; 2], [0; 2], [7; 2]]);
+        give(blocks[0]);
+        give(blocks[2]);
+        let fell = before - ram.resident_bytes().unwrap();
+        assert!(fell >= 3 * (BLOCK + DESCRIBED), "{fell}");
+    });
+}
+
+/// Without an entry for them, descriptors cannot be found.
+#[test]
+fn descriptors_that_no_entry_leads_to_stay() {
     let entries = [
+        // Seen as a table, the first descriptors are zero.
         (DIRECTORY, DESCRIPTORS | memmap::PRESENT),
+        (DIRECTORY, RAM | memmap::PRESENT),
         (DIRECTORY, DESCRIPTORS | memmap::LARGE),
         (DIRECTORY, RAM | memmap::LARGE | memmap::PRESENT),
         (UPPER, DIRECTORY),
@@ -358,6 +442,30 @@ fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
         vcpus.on_resume_event();
         memory.reclaim(1).unwrap();
         allocator.validate().unwrap();
+    });
+}
+
+/// In a paused guest, the descriptors of 64 free frames fill a page, which goes with them.
+#[test]
+fn descriptors_of_pieces_go_where_they_fill_pages() {
+    with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+        let mut cache = CpuCache::new();
+        let blocks = used(ram, allocator, &mut cache, 1);
+        let block = blocks[0];
+        allocator.split(block, Order::PAGEBLOCK, Order::BASE);
+        // One frame of the first page of descriptors stays in use.
+        for frame in (1..200).map(|index| block.offset(index)) {
+            allocator.free(&mut cache, frame, Order::BASE);
+        }
+        allocator.drain(&mut cache);
+        let (memory, vcpus, _monitor) = paused(memory, true);
+        vcpus.ask(Wish::Pause).unwrap();
+        assert!(vcpus.on_stop_event());
+        let taken = memory.reclaim(u64::MAX).unwrap().bytes;
+        assert_eq!(taken, 199 * FRAME + 2 * memmap::PAGE);
+        let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
+        let left = [0, 1, 2, 3].map(|page| byte(ram, described + page * memmap::PAGE));
+        assert_eq!(left, [7, 0, 0, 7]);
     });
 }
 

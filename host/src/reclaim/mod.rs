@@ -6,6 +6,7 @@
 //! holes and waits. It also asks a guest for more memory than is free.
 
 mod delay;
+mod descriptors;
 mod engine;
 mod error;
 mod partial_blocks;

@@ -5,10 +5,14 @@
 //! block with a used frame. A stopped guest uses no free frame, and its bitmap shows which frames
 //! are free.
 //!
+//! The descriptors of the dropped frames go with them, where they fill whole pages.
+//!
 //! Dropping a part of a huge page splits the page. When the guest resumes, each base page that it
 //! touches in the block costs a fault of the host, including the pages that the host kept.
 
+use super::descriptors::drop_descriptors;
 use super::error::ReclaimError;
+use crate::guest::Guest;
 use crate::qemu::{GuestAddress, GuestRam, Hold};
 use ebb_mm::attach::{Attached, BlockView, Usage};
 use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES};
@@ -40,12 +44,14 @@ pub(super) struct Dropped {
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages.
-/// `still` keeps the CPUs stopped. Leaves out a block in one huge page if fewer than 32 of its
-/// frames are free. Stops when about `most` bytes have been dropped, when the CPUs should resume,
-/// or at the first range that the host cannot drop. Returns the amount and how the pass ended.
+/// Drops the free frames of partly used blocks of `ram`, the memory of `guest`, which the allocator
+/// `attached` manages, and the descriptors of these frames. `still` keeps the CPUs stopped. Leaves
+/// out a block in one huge page if fewer than 32 of its frames are free. Stops when about `most`
+/// bytes have been dropped, when the CPUs should resume, or at the first range that the host cannot
+/// drop. Returns the amount and how the pass ended.
 pub(super) fn drop_free_frames(
     ram: &GuestRam,
+    guest: &dyn Guest,
     attached: &Attached<'_>,
     still: &Hold<'_>,
     most: u64,
@@ -72,7 +78,10 @@ pub(super) fn drop_free_frames(
             break;
         }
         match drop_pieces(ram, attached.free_runs(&block)) {
-            Ok(dropped) => ranges += dropped,
+            Ok(dropped) => {
+                ranges += dropped;
+                drop_descriptors(ram, guest, attached.free_runs(&block));
+            }
             Err(error) => {
                 end = Err(error);
                 break;

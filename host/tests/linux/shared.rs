@@ -62,6 +62,41 @@ fn a_guest_with_a_hole_in_its_ram_keeps_little() {
     holder.tell("take 2700", "taken");
 }
 
+/// Shows that nothing stays of a pool that had most of the memory: its pages go back, and with them
+/// their descriptors, which take a 64th of the pool. They come back in other places when the pool
+/// shrinks: in single pages for pages of 2 MiB, in large pages for one of 1 GiB. The host keeps the
+/// guest's memory in huge pages if there is less than 2.75 GiB of it, and else in base pages.
+#[test]
+fn a_former_pool_leaves_no_descriptors_behind() {
+    const GIB: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+    const MIB: &str = "/proc/sys/vm/nr_hugepages";
+    // Tables, and what the pool needs as long as it exists.
+    const MORE_MIB: u64 = 6;
+    for (memory, knob, pages, used) in [
+        ("3G", MIB, "1300", "2300"),
+        ("2G", MIB, "900", "1500"),
+        ("2600M", GIB, "1", "2000"),
+    ] {
+        let mut holder = holder(&["-m", memory, "-c", "2"]);
+        // Memory that only a first use takes is not counted for the pool.
+        holder.tell(&format!("take {used}"), "taken");
+        holder.tell("free", "freed");
+        holder.falls_to(START_MIB);
+        let most = holder.resident_mib() + MORE_MIB;
+        for _ in 0..2 {
+            holder.tell(&format!("write {knob} {pages}"), "written");
+            holder.tell(&format!("show {knob}"), pages);
+            holder.tell(&format!("write {knob} 0"), "written");
+            holder.tell(&format!("show {knob}"), "0");
+            holder.falls_to(most);
+            // A program writes the descriptors of all pages that it takes.
+            holder.tell(&format!("take {used}"), "taken");
+            holder.tell("free", "freed");
+            holder.falls_to(most);
+        }
+    }
+}
+
 #[test]
 fn a_mode_that_is_set_holds_for_what_is_free_already() {
     let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);

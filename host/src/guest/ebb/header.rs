@@ -1,7 +1,7 @@
 //! Reads the header page in which Ebb's kernel publishes its state to the host.
 
 use crate::guest::oom::{OomKills, Victim};
-use crate::guest::running::PoolTable;
+use crate::guest::running::{DescriptorPage, PoolTable};
 use crate::guest::{HugePages, Stage, WaitStatus};
 use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, GuestRam};
@@ -218,37 +218,55 @@ impl Header {
         (sequence.load(Relaxed) == expected).then_some(victim)
     }
 
-    /// Returns the guest-physical address of the page descriptor of `frame`. The following
-    /// descriptors in the same [`memmap::LARGE_PAGE`] bytes of the memmap are contiguous with it.
-    /// Returns `None` if the guest has moved descriptors of this part, or has none. The address is
-    /// the guest's claim.
+    /// Returns the page with the descriptors of `frame` and of the other frames of its aligned 64.
+    /// Returns `None` if the guest has no such page, or is moving the table that maps it.
     ///
-    /// The caller must have taken the pageblock of `frame` from the guest's allocator. While it has
-    /// the block, the guest does not move the block's descriptors. If the guest has moved them
-    /// before, the entry that is read here says so: the guest changed it before it freed the block.
-    pub(crate) fn descriptor(&self, frame: Frame) -> Option<GuestAddress> {
+    /// The caller must have taken the pageblock of `frame` from the guest's allocator, or the
+    /// guest's CPUs must be stopped and the 64 frames free. Until the caller puts the block back,
+    /// the descriptors stay in the page: the guest moves only those of blocks that it has
+    /// allocated, and it does so before it frees them.
+    pub(crate) fn descriptor_page(&self, frame: Frame) -> Option<DescriptorPage> {
         let offset = frame.number().checked_mul(memmap::DESCRIPTOR_BYTES)?;
+        let offset = offset - offset % memmap::PAGE;
         let large = offset / memmap::LARGE_PAGE;
-        let mut table = self.pointer(offset_of!(GuestHeader, descriptors))?;
         let upper = large / memmap::ENTRIES;
         if upper >= memmap::ENTRIES {
             return None;
         }
-        for (index, bits) in [
-            (upper, memmap::PRESENT),
-            (large % memmap::ENTRIES, memmap::PRESENT | memmap::LARGE),
-        ] {
-            // Acquire: ordered after the compare-and-swap that took the block.
-            let entry = self.ram.atomic_u64(table.checked_add(index * 8)?)?;
-            let entry = entry.load(Acquire);
-            if entry & bits != bits {
-                return None;
-            }
-            table = GuestAddress(entry & memmap::ADDRESS);
+        let table = |entry: u64| GuestAddress(entry & memmap::ADDRESS);
+        let root = self.pointer(offset_of!(GuestHeader, descriptors))?;
+        let directory = table(self.entry(root, upper)?);
+        let slot = self.entry(directory, large)?;
+        if slot & memmap::LARGE != 0 {
+            // In a large page's entry, x86 uses a bit within the address mask for something else.
+            let page = slot & memmap::ADDRESS & !(memmap::LARGE_PAGE - 1);
+            return Some(DescriptorPage {
+                address: GuestAddress(page).checked_add(offset % memmap::LARGE_PAGE)?,
+                restored: slot & memmap::OWNED != 0,
+            });
         }
-        // In a large page's entry, x86 uses a bit within the address mask for something else.
-        let page = GuestAddress(table.0 & !(memmap::LARGE_PAGE - 1));
-        page.checked_add(offset % memmap::LARGE_PAGE)
+        let page = self.entry(table(slot), offset / memmap::PAGE)?;
+        // The guest may have moved the table and freed its frame, so that another owner wrote the
+        // entry. Then the slot leads elsewhere now, and never back: a table is moved at most once
+        // while a block below it is free or taken.
+        //
+        // Acquire: pairs with the guest's flush of all CPUs, between the move and the free.
+        fence(Acquire);
+        let is_same = self.entry(directory, large)? == slot;
+        is_same.then_some(DescriptorPage {
+            address: table(page),
+            restored: page & memmap::OWNED != 0,
+        })
+    }
+
+    /// Returns entry number `index` modulo [`memmap::ENTRIES`] of the page table at `table`.
+    /// Returns `None` if the entry is not present, or outside of RAM.
+    fn entry(&self, table: GuestAddress, index: u64) -> Option<u64> {
+        let address = table.checked_add(index % memmap::ENTRIES * 8)?;
+        // Acquire: ordered after the compare-and-swap that took the block. It pairs with the
+        // Release with which the guest inserts a table after filling it.
+        let entry = self.ram.atomic_u64(address)?.load(Acquire);
+        (entry & memmap::PRESENT != 0).then_some(entry)
     }
 
     /// Returns the guest-physical address of the table of the hugetlb pools' pages, and the number

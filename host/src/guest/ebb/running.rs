@@ -1,11 +1,10 @@
 //! A running guest with Ebb's own kernel, whose header page the host reads.
 
 use super::header::Header;
-use crate::guest::running::{Guest, Metadata, PoolTable};
+use crate::guest::running::{DescriptorPage, Guest, Metadata, PoolTable};
 use crate::guest::sample::Sample;
 use crate::guest::stage::Stage;
 use crate::machine::GiveBack;
-use crate::qemu::GuestAddress;
 use ebb_mm::{FRAME_SIZE, Frame};
 use std::time::Duration;
 
@@ -80,8 +79,8 @@ impl Guest for EbbGuest {
         self.header.give_back()
     }
 
-    fn descriptor(&self, frame: Frame) -> Option<GuestAddress> {
-        self.header.descriptor(frame)
+    fn descriptor_page(&self, frame: Frame) -> Option<DescriptorPage> {
+        self.header.descriptor_page(frame)
     }
 
     fn pool_table(&self) -> Option<PoolTable> {

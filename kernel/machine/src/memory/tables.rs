@@ -30,7 +30,7 @@ fn entry(table: u64, index: u64) -> &'static AtomicU64 {
     let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<AtomicU64>();
     // SAFETY: the kernel's root and the tables below it are in the physmap. Removed tables are
     // freed when no CPU walks or reads them (`vmemmap`). Entries change atomically. The host reads
-    // those of the upper levels, which are never removed.
+    // them, too, and notices if a table was removed meanwhile (`ebb_wire::header::memmap`).
     unsafe { &*slot }
 }
 

@@ -9,6 +9,7 @@ use crate::arch::spin::{SpinGuard, SpinLock};
 use crate::arch::{MEMMAP_BASE, cpu, online_cpus};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve};
+use ebb_wire::header::memmap as wire;
 use logic::vmemmap::{Bits, Machine, Shared};
 pub(super) use logic::vmemmap::{Carrier, Restored, TOGETHER};
 
@@ -73,9 +74,6 @@ pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);
 }
 
-/// A software bit of page-table entries: the page came from the allocator.
-const OWNED: u64 = 1 << 9;
-
 /// The memmap, page tables, allocator and CPUs of this machine.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Hardware;
@@ -97,7 +95,7 @@ impl Machine for Hardware {
         page: PRESENT | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE,
         writable: WRITABLE,
         table: PRESENT | WRITABLE | ACCESSED | DIRTY,
-        owned: OWNED,
+        owned: wire::OWNED,
     };
 
     #[inline]
