@@ -22,8 +22,8 @@
 //! Only faults remove the bit on purpose; other changes of an entry drop it, too, since they keep
 //! `ADDRESS` and the kind alone. Frames parked by `collapse` stay where they are.
 //!
-//! Only tmpfs and shared memory replace frames ([`PageSource::relocate`]). Cached pages of volumes
-//! and disks are in movable blocks, too, and stay where they are until they are dropped.
+//! Pages of volumes and disks move as those of tmpfs do ([`PageOwner::relocate`]). A page that is
+//! being read or written has a further reference, so it stays.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
@@ -33,8 +33,8 @@ use super::entry::{
 };
 use super::family::{Family, Owner};
 use super::named;
+use super::page_owner::PageOwner;
 use super::pagetable::{Leaf, Run};
-use super::source::PageSource;
 use super::tlb;
 use super::{AddressSpace, VmaFlags};
 use alloc::sync::Arc;
@@ -110,7 +110,7 @@ struct Item {
 /// A frame of a file that is being moved.
 struct FilePage {
     frame: Frame,
-    file: Arc<dyn PageSource>,
+    file: Arc<dyn PageOwner>,
     index: u64,
     /// The frame's reference count when it was found.
     references: u32,
@@ -119,7 +119,7 @@ struct FilePage {
 impl FilePage {
     /// Unmaps the pages `range` of the file from all page tables. Faults map them again.
     fn unmap(&self, range: &Range<u64>) {
-        self.file.mappings().invalidate(&*self.file, range.clone());
+        self.file.unmap(range.clone());
     }
 
     /// Moves the page to the unused frame `to`. Returns `false` if the page is in use at this time.
