@@ -128,7 +128,7 @@ fn cached_pages_move(path: &str, more: &[&str]) {
         // Nothing moves before it is asked for.
         let options = ["-m", "256M", "-c", cpus, "--give-back", "off"];
         let still = ["--sysctl", "vm.compaction_proactiveness=0"];
-        let options = [&options, &still, more].concat();
+        let options = [&options[..], &still, more].concat();
         let said = out(&options, &["compaction", part, path]);
         assert_eq!(said, expected, "{part} of {path}, {cpus} CPUs");
     }

@@ -126,7 +126,7 @@ fn a_page_of_1_gib_is_made_of_memory_that_was_in_use_a_moment_ago() {
 #[test]
 fn nothing_moves_for_a_page_of_1_gib_that_pages_of_2_mib_prevent() {
     let still = ["--sysctl", "vm.compaction_proactiveness=0"];
-    let options = [&["-m", "3G", "-c", "2"], &still[..]].concat();
+    let options = [&["-m", "3G", "-c", "2"][..], &still].concat();
     let said = out(&options, &["gib_in_use", "pooled"]);
     assert_eq!(said, "pages of 1 GiB: 0\nmoved: nothing\n");
 }
