@@ -1,4 +1,5 @@
-//! Inflating and deflating (virtio 1.2, 5.5.6): [`Balloon::step`] and [`Balloon::deflate`].
+//! Inflating and deflating (virtio 1.2, 5.5.6): [`Balloon::step`], [`Balloon::deflate`] and
+//! [`Balloon::exchange`].
 //!
 //! Pages go through the inflate and the deflate queue ([`crate::transfer`]), one batch at a time.
 
@@ -65,6 +66,12 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     #[must_use]
     pub fn actual_pages(&self) -> u32 {
         self.actual
+    }
+
+    /// Returns whether the device works on a request of inflation or deflation.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.inflate.requests().is_held() || self.deflate.requests().is_held()
     }
 
     /// Moves pages into or out of the balloon towards the size that the device wants. Sends at most
@@ -195,6 +202,52 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
                 released += sent;
             }
         }
+    }
+
+    /// Exchanges up to `limit` pages of the balloon for spare ones, so that the guest can use the
+    /// memory of the old ones: inflates pages of [`PageSource::take_spare`], then deflates as many
+    /// of [`PageSource::recall`]. At most one request of each. The size of the balloon stays the
+    /// same. Allocates nothing. Returns the number of pages that left the balloon.
+    ///
+    /// Does nothing and returns 0 if the device still works on an earlier request. Calls `wait`
+    /// while the device works on one of this call. If `wait` returns `Break`, the call ends, and
+    /// [`step`](Self::step) finishes the request and brings the balloon back to its size.
+    ///
+    /// # Errors
+    /// Fails like [`step`](Self::step). Pages that entered the balloon before are accounted for.
+    pub fn exchange(
+        &mut self,
+        pages: &mut impl PageSource,
+        limit: u32,
+        mut wait: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<u32, BalloonError> {
+        self.check_alive()?;
+        self.finish_inflation(pages)?;
+        self.finish_deflation(pages)?;
+        if self.is_busy() || self.start_inflation(pages, limit)? == 0 {
+            return Ok(0);
+        }
+        while !self.inflate.poll()? {
+            if wait().is_break() {
+                return Ok(0);
+            }
+        }
+        let entered = self.inflate.take_batch(|page| pages.remember(page));
+        self.actual = self.actual.saturating_add(entered);
+        // The device learns of the new size when the old pages have left, or if they do not.
+        let left = match self.start_deflation(pages, entered) {
+            Ok(sent) if sent == entered => sent,
+            sent => {
+                write_actual(&mut self.transport, self.actual)?;
+                sent?
+            }
+        };
+        while self.finish_deflation(pages)? == 0 && self.deflate.requests().is_held() {
+            if wait().is_break() {
+                break;
+            }
+        }
+        Ok(left)
     }
 
     /// Sends up to `limit` spare pages to the inflate queue and returns their number. On an error

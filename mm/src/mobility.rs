@@ -10,7 +10,8 @@ pub enum Mobility {
     /// The frame stays where it is until it is freed: page tables, kernel memory, memory for
     /// devices.
     Unmovable = 0,
-    /// The frame can be migrated: anonymous user memory.
+    /// The frame can be migrated: anonymous user memory, pages of files. Other frames of such a
+    /// pageblock keep it from being emptied.
     Movable = 1,
     /// The contents can be dropped and restored: caches.
     Reclaimable = 2,

@@ -14,6 +14,7 @@ mod transport;
 
 mod cost;
 mod deflating;
+mod exchanging;
 mod hostile;
 mod inflating;
 mod model;

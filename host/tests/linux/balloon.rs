@@ -1,4 +1,5 @@
-//! Tests that a program gets memory back from an inflated balloon when it needs it.
+//! Tests of an inflated balloon: a program gets memory back from it in need, a pool of huge pages
+//! does not, and compaction moves its pages.
 
 use crate::ebb::{Holder, TIMEOUT};
 use crate::scratch::Scratch;
@@ -129,4 +130,71 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     // Every page that was put into the balloon comes out again.
     qmp.set(MEMORY);
     holder.tell("take 400", "taken");
+}
+
+/// Returns a counter of the guest's `/proc/vmstat`.
+#[track_caller]
+fn counter(holder: &mut Holder, name: &str) -> i64 {
+    let answer = holder.ask(&format!("vmstat {name}"));
+    answer.parse().unwrap_or_else(|_| panic!("{answer}"))
+}
+
+/// Shows that a pool of huge pages takes no memory from the balloon, which is the host's limit.
+#[test]
+fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
+    let folder = Scratch::new("balloon-pool");
+    let socket = folder.folder().join("qmp");
+    let monitor = with_monitor(&socket);
+    let mut options = vec!["-m", "512M", "-c", "2"];
+    options.extend(monitor.iter().map(String::as_str));
+    let mut holder = Holder::start(&options);
+    holder.tell("take 1", "taken");
+    let mut qmp = Qmp::connect(&socket);
+    qmp.set(INFLATED);
+    let before = counter(&mut holder, "balloon_deflate");
+    // 400 MiB, of which the guest has a quarter.
+    holder.tell("write /proc/sys/vm/nr_hugepages 200", "written");
+    let pages: u64 = holder
+        .ask("show /proc/sys/vm/nr_hugepages")
+        .parse()
+        .expect("a number");
+    assert!((1..64).contains(&pages), "{pages} pages");
+    // A small allocation elsewhere may still take a little of it.
+    let deflated = counter(&mut holder, "balloon_deflate") - before;
+    assert!(deflated < 4096, "{deflated} pages left the balloon");
+    assert!(qmp.actual() < INFLATED + (16 << 20), "{}", qmp.actual());
+}
+
+/// Shows that compaction moves pages of the balloon, and that none is lost.
+#[test]
+fn pages_of_a_balloon_move() {
+    let folder = Scratch::new("balloon-moves");
+    for cpus in ["1", "4"] {
+        let socket = folder.folder().join(cpus);
+        let monitor = with_monitor(&socket);
+        let still = ["--sysctl", "vm.compaction_proactiveness=0"];
+        let mut options = vec!["-m", "512M", "-c", cpus];
+        options.extend(still);
+        options.extend(monitor.iter().map(String::as_str));
+        let mut holder = Holder::start(&options);
+        // Most memory is in pieces of one page when the balloon takes its pages.
+        holder.tell("take 420", "taken");
+        holder.tell("sparse", "freed");
+        let mut qmp = Qmp::connect(&socket);
+        let size = MEMORY - (128 << 20);
+        qmp.set(size);
+        holder.tell("free", "freed");
+        holder.tell("write /proc/sys/vm/compact_memory 1", "written");
+        let moved = counter(&mut holder, "balloon_migrate");
+        assert!(moved > 1000, "{moved} pages moved, {cpus} CPUs");
+        // The balloon has its size still.
+        qmp.set(size);
+        let (inflated, deflated) = (
+            counter(&mut holder, "balloon_inflate"),
+            counter(&mut holder, "balloon_deflate"),
+        );
+        assert_eq!(inflated - deflated, 128 << 8, "pages, {cpus} CPUs");
+        qmp.set(MEMORY);
+        holder.tell("take 400", "taken");
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of compaction: fragmented free memory becomes whole blocks, and programs do not notice it.
 
+use crate::scratch::Scratch;
 use crate::{ebb, programs};
 
 /// Returns the output of a program in a guest.
@@ -112,6 +113,37 @@ fn pages_of_files_move() {
     let expected = "before: in pieces\nafter: whole\nread: all, wrong words: 0\n";
     prints(&["compaction", "file"], expected);
     prints(&["compaction", "mapping"], expected);
+}
+
+/// Asserts that cached pages of `path` move in guests with the options `more`, mapped or not.
+#[track_caller]
+fn cached_pages_move(path: &str, more: &[&str]) {
+    let expected = "before: in pieces\nafter: whole\nmoved: many\nwrong words: 0\n";
+    for (cpus, part) in [
+        ("1", "cached"),
+        ("4", "cached"),
+        ("1", "cached-mapping"),
+        ("4", "cached-mapping"),
+    ] {
+        // Nothing moves before it is asked for.
+        let options = ["-m", "256M", "-c", cpus, "--give-back", "off"];
+        let still = ["--sysctl", "vm.compaction_proactiveness=0"];
+        let options = [&options[..], &still, more].concat();
+        let said = out(&options, &["compaction", part, path]);
+        assert_eq!(said, expected, "{part} of {path}, {cpus} CPUs");
+    }
+}
+
+#[test]
+fn cached_pages_of_a_disk_move() {
+    cached_pages_move("/dev/vda", &["--disk", "ram:64M"]);
+}
+
+#[test]
+fn cached_pages_of_a_volume_move() {
+    let folder = Scratch::new("volume-moves");
+    let volume = format!("{}:/v", folder.folder().display());
+    cached_pages_move("/v/file", &["--volume", &volume]);
 }
 
 #[test]

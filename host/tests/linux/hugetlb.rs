@@ -122,6 +122,15 @@ fn a_page_of_1_gib_is_made_of_memory_that_was_in_use_a_moment_ago() {
     assert_eq!(said, "pages of 1 GiB: 1\n");
 }
 
+/// Shows that no frame moves in vain for a page of 1 GiB where pages of 2 MiB lie in all memory.
+#[test]
+fn nothing_moves_for_a_page_of_1_gib_that_pages_of_2_mib_prevent() {
+    let still = ["--sysctl", "vm.compaction_proactiveness=0"];
+    let options = [&["-m", "3G", "-c", "2"][..], &still].concat();
+    let said = out(&options, &["gib_in_use", "pooled"]);
+    assert_eq!(said, "pages of 1 GiB: 0\nmoved: nothing\n");
+}
+
 /// Shows that a pool that shrinks page by page does not look at all its pages each time.
 #[test]
 fn a_page_goes_back_from_a_large_pool_as_from_a_small_one() {

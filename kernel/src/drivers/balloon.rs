@@ -13,13 +13,14 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, BalloonError, FreePages, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError,
-    ReportBatch, ReportError, ReportingUnavailable, Stats, Stop, Work,
+    Balloon, BalloonError, FreePages, Options, PageSource, Pfn, RangeError, ReportBatch,
+    ReportError, ReportingUnavailable, Stats, Stop, Work,
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{ipi, phys_to_virt};
-use machine::memory::{self, FrameRef, hugetlb, stats};
+use machine::memory::memmap::Kind;
+use machine::memory::{self, FrameRef, ballooned, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
@@ -32,17 +33,14 @@ const POLL_INTERVAL: Nanos = Nanos::from_micros(500);
 const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
 /// The longest time that an out-of-memory deflation takes.
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
+/// The longest time that compaction waits for an exchange of pages.
+const EXCHANGE_PATIENCE: Nanos = Nanos::from_millis(20);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
 type Device = Balloon<Machine, SomeTransport<'static>>;
 
-struct Driver {
-    device: Device,
-    pages: Pages,
-}
-
-static DRIVER: Once<SpinLock<Driver>> = Once::new();
+static DRIVER: Once<SpinLock<Device>> = Once::new();
 /// [`Work`] bits that interrupts set for the thread.
 static WORK: AtomicU8 = AtomicU8::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
@@ -78,104 +76,89 @@ impl fmt::Display for ReportFailure {
     }
 }
 
-/// The numbers of the pages in the balloon. They are kept in a chain of frames, so that no
-/// allocation is needed while memory is short.
+/// The pages in the balloon, and the guest's allocator.
 #[derive(Debug)]
-struct Pages {
-    /// The frame that is filled now; its last word is the number of the next frame in the chain.
-    /// `None` if the chain has no frame.
-    chunk: Option<FrameRef>,
-    used: usize,
-    /// The next frame of the chain, allocated before `chunk` is full. `None` while it is not needed
-    /// yet.
-    reserve: Option<FrameRef>,
-}
-
-/// The number of page numbers in a chunk. The word behind them is the link.
-const CHUNK_ENTRIES: usize = FRAME_SIZE / 4 - 1;
-
-impl Pages {
-    const fn new() -> Self {
-        Self {
-            chunk: None,
-            used: 0,
-            reserve: None,
-        }
-    }
-
-    fn put(chunk: &FrameRef, index: usize, value: u32) {
-        chunk.write(index * 4, &value.to_le_bytes());
-    }
-
-    fn get(chunk: &FrameRef, index: usize) -> u32 {
-        let mut bytes = [0; 4];
-        chunk.read(index * 4, &mut bytes);
-        u32::from_le_bytes(bytes)
-    }
-}
+struct Pages;
 
 fn frame_of(page: Pfn) -> Frame {
     Frame::new(u64::from(page.number()))
 }
 
-// SAFETY: a spare frame has one reference, which `take_spare` gives up for the page. So the page is
-// the only user of the frame until `give_back` takes the reference again.
+/// Returns the frame of `page`, which is on its way into the balloon or out of it.
+///
+/// # Safety
+/// The caller gives up the reference that [`in_flight`] took over for the page.
+unsafe fn landed(page: Pfn) -> FrameRef {
+    // SAFETY: the reference of `in_flight`, as the caller promises.
+    unsafe { FrameRef::from_counted(frame_of(page)) }
+}
+
+/// Returns the number of `frame` for the device, and gives up the reference. Returns `None` and
+/// drops the reference if the number does not fit in 32 bits.
+fn in_flight(frame: FrameRef) -> Option<Pfn> {
+    let page = Pfn::containing(frame.address())?;
+    let _ = frame.into_counted();
+    Some(page)
+}
+
+// SAFETY: a page in flight has one reference, which `in_flight` gave up for it, and one in the
+// balloon has that of the list. So nothing else uses the frame until `give_back` drops the
+// reference.
 unsafe impl PageSource for Pages {
     fn take_spare(&mut self) -> Option<Pfn> {
-        // Pages are taken by the batch before any of them is remembered. A batch is smaller than a
-        // chunk, so one frame ahead is enough wherever in the batch the chunk fills up.
-        const { assert!(PFNS_PER_REQUEST < CHUNK_ENTRIES) };
-        if self.reserve.is_none() {
-            self.reserve = Some(memory::spare_frame()?);
-        }
-        let frame = memory::spare_frame()?;
-        // A frame whose number does not fit in 32 bits is freed again.
-        let page = Pfn::containing(frame.address())?;
-        let _ = frame.into_counted();
-        Some(page)
+        in_flight(memory::spare_frame()?)
     }
 
     fn give_back(&mut self, page: Pfn) {
-        // SAFETY: the reference that `take_spare` gave up.
-        drop(unsafe { FrameRef::from_counted(frame_of(page)) });
+        // SAFETY: the driver passes a page in flight once.
+        drop(unsafe { landed(page) });
     }
 
     fn remember(&mut self, page: Pfn) {
-        if self.chunk.is_none() || self.used == CHUNK_ENTRIES {
-            // `take_spare` has allocated one. If there is none nevertheless, the page is leaked,
-            // which breaks no memory safety.
-            let Some(next) = self.reserve.take() else {
-                console!("balloon: no room to remember page {:#x}", page.number());
-                return;
-            };
-            let link = self
-                .chunk
-                .take()
-                .map_or(0, |full| full.into_counted().number());
-            Self::put(&next, CHUNK_ENTRIES, u32::try_from(link).unwrap_or(0));
-            self.chunk = Some(next);
-            self.used = 0;
-        }
-        if let Some(chunk) = &self.chunk {
-            Self::put(chunk, self.used, page.number());
-            self.used += 1;
-        }
+        // SAFETY: as in `give_back`.
+        ballooned::push(unsafe { landed(page) });
     }
 
     fn recall(&mut self) -> Option<Pfn> {
-        if self.used == 0 {
-            let empty = self.chunk.take()?;
-            let link = Self::get(&empty, CHUNK_ENTRIES);
-            if link != 0 {
-                // SAFETY: the reference that `remember` gave up for the chain.
-                self.chunk = Some(unsafe { FrameRef::from_counted(Frame::new(u64::from(link))) });
-                self.used = CHUNK_ENTRIES;
-            }
-            drop(empty);
-        }
-        let chunk = self.chunk.as_ref()?;
-        self.used = self.used.checked_sub(1)?;
-        Some(Pfn::new(Self::get(chunk, self.used)))
+        in_flight(ballooned::pop()?)
+    }
+}
+
+/// The pages of one exchange: unused frames that enter the balloon, and frames that leave it.
+struct Exchange<'a> {
+    /// Unused frames, each in use from the moment that the device gets its number.
+    to: &'a [Frame],
+    /// The number of frames of `to` in use.
+    used: usize,
+    from: core::slice::Iter<'a, Frame>,
+}
+
+// SAFETY: as for `Pages`. The frames of `to` are the caller's, who keeps those beyond `used`, and
+// the list held the reference to each frame of `from` that `recall` returns.
+unsafe impl PageSource for Exchange<'_> {
+    fn take_spare(&mut self) -> Option<Pfn> {
+        let &frame = self.to.get(self.used)?;
+        Pfn::containing(frame.address())?;
+        self.used += 1;
+        // SAFETY: the caller of `exchange` has allocated it, and each is taken once.
+        in_flight(unsafe { FrameRef::from_allocated(frame, Kind::Balloon) })
+    }
+
+    fn give_back(&mut self, page: Pfn) {
+        Pages.give_back(page);
+    }
+
+    fn remember(&mut self, page: Pfn) {
+        Pages.remember(page);
+    }
+
+    fn recall(&mut self) -> Option<Pfn> {
+        // A frame may have left the balloon since it was found.
+        let frame = self
+            .from
+            .by_ref()
+            .find_map(|&frame| ballooned::remove(frame));
+        in_flight(frame?)
     }
 }
 
@@ -197,13 +180,7 @@ pub(super) fn add(found: Found) {
             // QEMU is done before it returns from the notification, under TCG; elsewhere the
             // threads look again soon.
             device.set_completion_interrupts(false);
-            if DRIVER
-                .set(SpinLock::new(Driver {
-                    device,
-                    pages: Pages::new(),
-                }))
-                .is_err()
-            {
+            if DRIVER.set(SpinLock::new(device)).is_err() {
                 console!("balloon: a second device is left alone");
             }
         }
@@ -223,7 +200,7 @@ pub(super) fn start() {
 
 fn interrupt(_: usize) {
     let Some(driver) = DRIVER.get() else { return };
-    let work = driver.lock().device.ack_interrupt();
+    let work = driver.lock().ack_interrupt();
     if !work.is_empty() {
         wake(work);
     }
@@ -253,7 +230,7 @@ fn run() {
         if work.contains(Work::STATS) {
             // Counted before the lock is taken: counting looks at every zone.
             let values = collect();
-            let answered = driver.lock().device.answer_stats(|| values);
+            let answered = driver.lock().answer_stats(|| values);
             if let Err(error) = answered {
                 console!("balloon: {error}");
             }
@@ -262,10 +239,7 @@ fn run() {
             reset(driver);
             return;
         }
-        let step = {
-            let Driver { device, pages } = &mut *driver.lock();
-            device.step(pages, STEP_PAGES)
-        };
+        let step = driver.lock().step(&mut Pages, STEP_PAGES);
         if let Ok(progress) = &step {
             stats::count_balloon(progress.inflated, progress.deflated);
         }
@@ -290,18 +264,15 @@ fn run() {
 
 /// Resets the device. Returns whether it confirmed that. Then all pages of the balloon are back.
 /// May let other threads run.
-fn reset(driver: &SpinLock<Driver>) -> bool {
-    let stopped = driver.lock().device.stop();
+fn reset(driver: &SpinLock<Device>) -> bool {
+    let stopped = driver.lock().stop();
     if let Err(error) = stopped {
         console!("balloon: {error}");
         return false;
     }
     // In steps: the balloon may be large, and the CPU serves no interrupt with the lock held.
     loop {
-        let left = {
-            let Driver { device, pages } = &mut *driver.lock();
-            device.release(pages, STEP_PAGES)
-        };
+        let left = driver.lock().release(&mut Pages, STEP_PAGES);
         if !left {
             break;
         }
@@ -344,7 +315,6 @@ pub fn reporting() -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     driver
         .lock()
-        .device
         .reporting()
         .map_err(ReportFailure::Unavailable)
 }
@@ -368,7 +338,7 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         // SAFETY: the caller keeps the frames out of use until this returns.
         unsafe { batch.push(start, len) }.map_err(ReportFailure::BadRange)?;
     }
-    let submitted = driver.lock().device.submit_report(&mut batch);
+    let submitted = driver.lock().submit_report(&mut batch);
     if let Err(error) = submitted {
         // A device that broke the protocol does not take the next report either.
         if matches!(error, ReportError::Device(_)) && reporting().is_ok() {
@@ -378,7 +348,7 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     }
     let deadline = clock::now().saturating_add(REPORT_PATIENCE);
     loop {
-        let failure = match driver.lock().device.report_done() {
+        let failure = match driver.lock().report_done() {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if clock::now() < deadline => None,
             Ok(None) => Some(ReportFailure::Timeout),
@@ -403,23 +373,14 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
 /// `DEFLATE_PATIENCE` at most.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
-    let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
     let deflated = {
-        let Driver { device, pages } = &mut *driver.lock();
-        let deflated = device.deflate(pages, frames, || {
-            ipi::poll_mailbox();
-            core::hint::spin_loop();
-            if clock::now() < deadline {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
+        let mut device = driver.lock();
+        let deflated = device.deflate(&mut Pages, frames, spin_for(DEFLATE_PATIENCE));
         match deflated {
             Err(BalloonError::DeviceReset) => {
                 // The thread releases the pages in steps. This one comes first.
                 let before = device.actual_pages();
-                device.release(pages, frames);
+                device.release(&mut Pages, frames);
                 Ok(before - device.actual_pages())
             }
             deflated => deflated,
@@ -436,4 +397,49 @@ pub fn deflate_on_oom(frames: u32) -> u32 {
     };
     stats::count_balloon(0, deflated);
     deflated
+}
+
+/// Returns a function that waits a moment for the device, and returns `Break` once `patience` is
+/// over. It serves requests of other CPUs, since the caller holds the driver's lock.
+fn spin_for(patience: Nanos) -> impl FnMut() -> ControlFlow<()> {
+    let deadline = clock::now().saturating_add(patience);
+    move || {
+        ipi::poll_mailbox();
+        core::hint::spin_loop();
+        if clock::now() < deadline {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated.
+/// Returns the number of frames of `to` that were used. See [`ballooned::exchange`].
+///
+/// Does not sleep. While the device works on a request, spins with the driver's lock held, for
+/// `EXCHANGE_PATIENCE` at most. If the device takes longer, the balloon is larger by the new frames
+/// until the thread has brought it back to its size.
+pub fn exchange(from: &[Frame], to: &[Frame]) -> usize {
+    let Some(driver) = DRIVER.get() else { return 0 };
+    let (used, result, is_busy) = {
+        let mut device = driver.lock();
+        let listed = from.iter().filter(|&&frame| ballooned::is_listed(frame));
+        let count = listed.count().min(to.len());
+        let mut exchange = Exchange {
+            to: &to[..count],
+            used: 0,
+            from: from.iter(),
+        };
+        let limit = u32::try_from(count).unwrap_or(u32::MAX);
+        let result = device.exchange(&mut exchange, limit, spin_for(EXCHANGE_PATIENCE));
+        (exchange.used, result, device.is_busy())
+    };
+    let left = result.unwrap_or(0);
+    stats::count_balloon_migrated(left);
+    if result.is_err() || is_busy || left as usize != used {
+        // The thread finishes the exchange, or handles the error.
+        wake(Work::DEFLATE);
+    }
+    used
 }

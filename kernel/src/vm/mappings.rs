@@ -2,7 +2,7 @@
 //! tables too. A file that is sealed against stores has no mapping that may store.
 
 use super::named::Name;
-use super::source::PageSource;
+use super::page_owner::PageOwner;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -83,14 +83,14 @@ impl Mappings {
 
     /// Gives the file a number, so that pages that it gets from now on can move to other frames.
     /// `file` returns a reference to the file. Without memory for that, the pages do not move.
-    pub fn let_move(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
+    pub fn let_move(&self, file: impl FnOnce() -> Weak<dyn PageOwner>) {
         self.name.give(file);
     }
 
     /// Records in the descriptor of `frame` that the frame is about to become page `index` of the
     /// file.
     pub fn own(&self, frame: &FrameRef, index: u64) {
-        frame.set_owner(self.name.word(index));
+        self.name.own(frame, index);
     }
 
     /// Records that `space` is about to map the file.

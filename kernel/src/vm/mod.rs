@@ -69,6 +69,7 @@ mod mappings;
 mod moving;
 mod moving_tables;
 mod named;
+mod page_owner;
 mod pagemap;
 pub mod pages;
 mod pagetable;
@@ -97,13 +98,13 @@ mod zeros;
 pub use core_pages::CoreFilter;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
+pub use named::Name;
+pub use page_owner::{PageOwner, relocate_in};
 pub use pagemap::Shown;
 pub use protect::Advice;
 pub use remap::Remap;
 pub use shmem_fault::new_block;
-pub use source::{
-    Attachment, Backing, Block, MappedFile, MappedName, Mappings, PageSource, relocate_in,
-};
+pub use source::{Attachment, Backing, Block, MappedFile, MappedName, Mappings, PageSource};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 

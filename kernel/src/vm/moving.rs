@@ -22,8 +22,9 @@
 //! Only faults remove the bit on purpose; other changes of an entry drop it, too, since they keep
 //! `ADDRESS` and the kind alone. Frames parked by `collapse` stay where they are.
 //!
-//! Only tmpfs and shared memory replace frames ([`PageSource::relocate`]). Cached pages of volumes
-//! and disks are in movable blocks, too, and stay where they are until they are dropped.
+//! Pages of volumes and disks move as those of tmpfs do ([`PageOwner::relocate`]). A page that is
+//! being read or written has a further reference, so it stays. Pages of the balloon move through
+//! its driver (`machine::memory::ballooned`).
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
@@ -33,8 +34,8 @@ use super::entry::{
 };
 use super::family::{Family, Owner};
 use super::named;
+use super::page_owner::PageOwner;
 use super::pagetable::{Leaf, Run};
-use super::source::PageSource;
 use super::tlb;
 use super::{AddressSpace, VmaFlags};
 use alloc::sync::Arc;
@@ -46,6 +47,7 @@ use logic::carry::{self, Moving, ParkedBy};
 use logic::errno::Errno;
 use machine::arch::USER_END;
 use machine::arch::clock::{self, Nanos};
+use machine::memory::ballooned;
 use machine::memory::copy_page;
 use machine::memory::frame::FrameRef;
 use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
@@ -110,7 +112,7 @@ struct Item {
 /// A frame of a file that is being moved.
 struct FilePage {
     frame: Frame,
-    file: Arc<dyn PageSource>,
+    file: Arc<dyn PageOwner>,
     index: u64,
     /// The frame's reference count when it was found.
     references: u32,
@@ -119,13 +121,13 @@ struct FilePage {
 impl FilePage {
     /// Unmaps the pages `range` of the file from all page tables. Faults map them again.
     fn unmap(&self, range: &Range<u64>) {
-        self.file.mappings().invalidate(&*self.file, range.clone());
+        self.file.unmap(range.clone());
     }
 
     /// Moves the page to the unused frame `to`. Returns `false` if the page is in use at this time.
     fn carry(&self, to: Frame) -> bool {
         // SAFETY: the target is the caller's. It is kept from being freed where it is not used.
-        let target = unsafe { FrameRef::of_file(to) };
+        let target = unsafe { FrameRef::from_allocated(to, Kind::File) };
         let spare = target.clone();
         let moved = self.file.relocate(self.index, self.frame, target);
         if !moved {
@@ -143,6 +145,8 @@ pub(super) struct Mover {
     /// The frames of page tables in the batch.
     tables: Vec<Frame>,
     of_files: Vec<FilePage>,
+    /// The frames of the balloon in the batch.
+    ballooned: Vec<Frame>,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
     items: Vec<Item>,
@@ -234,6 +238,7 @@ impl Mover {
         let mut mover = Self {
             tables: Vec::new(),
             of_files: Vec::new(),
+            ballooned: Vec::new(),
             shown: Vec::new(),
             parked: Vec::new(),
             items: Vec::new(),
@@ -247,6 +252,7 @@ impl Mover {
             .and_then(|()| mover.parked.try_reserve_exact(ENTRIES))
             .and_then(|()| mover.items.try_reserve_exact(BATCH))
             .and_then(|()| mover.of_files.try_reserve_exact(BATCH))
+            .and_then(|()| mover.ballooned.try_reserve_exact(BATCH))
             .and_then(|()| mover.tables.try_reserve_exact(BATCH));
         room.map_err(|_| Errno::ENOMEM)?;
         Ok(mover)
@@ -316,8 +322,10 @@ impl Mover {
                 target = targets.next();
             }
         }
+        frames += ballooned::exchange(&self.ballooned, &to[frames..]);
         self.items.clear();
         self.tables.clear();
+        self.ballooned.clear();
         self.parked.clear();
         // Spaces whose last reference this is go here, with their memory.
         self.shown.clear();
@@ -350,6 +358,10 @@ impl Mover {
         let references = descriptor.references();
         if descriptor.kind() == Some(Kind::PageTable) {
             self.tables.push(frame);
+            return;
+        }
+        if descriptor.kind() == Some(Kind::Balloon) {
+            self.ballooned.push(frame);
             return;
         }
         if descriptor.kind() == Some(Kind::File) {

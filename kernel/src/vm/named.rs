@@ -1,10 +1,11 @@
-//! Finds the file of a frame. Each file with movable pages has a number. The descriptors of its
+//! Finds the owner of a frame. Each file with movable pages has a number. The descriptors of its
 //! frames hold this number and the index of the page.
 
-use super::source::PageSource;
+use super::page_owner::PageOwner;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::radix::RadixTree;
+use machine::memory::FrameRef;
 use machine::sync::SpinLock;
 
 /// The number of low bits of a word, which hold the index of the page. The number of the file is
@@ -16,24 +17,24 @@ const NUMBERS: u64 = 1 << (64 - INDEX_BITS);
 const TRIES: u64 = 64;
 
 /// The files that have numbers.
-static FILES: SpinLock<RadixTree<Weak<dyn PageSource>>> = SpinLock::new(RadixTree::new());
+static FILES: SpinLock<RadixTree<Weak<dyn PageOwner>>> = SpinLock::new(RadixTree::new());
 /// The number to try next for a file.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// The number by which [`find`] gets from the owner word of a frame to the file. 0 while the file
 /// has no number. Frames that the file gets in that time cannot be moved (`moving`).
 #[derive(Debug)]
-pub(super) struct Name(AtomicU64);
+pub struct Name(AtomicU64);
 
 impl Name {
     /// Returns the value for a new file, which has no number yet.
-    pub(super) const fn none() -> Self {
+    pub const fn none() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Gives the file a number, if it has none and memory allows. Pages that it gets from then on
     /// can move. `file` returns a reference to the file.
-    pub(super) fn give(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
+    pub fn give(&self, file: impl FnOnce() -> Weak<dyn PageOwner>) {
         // Relaxed (all of the number): its users check with the file.
         if self.0.load(Ordering::Relaxed) != 0 {
             return;
@@ -55,9 +56,15 @@ impl Name {
         }
     }
 
+    /// Records in the descriptor of `frame` that the frame is about to become page `index` of the
+    /// file.
+    pub fn own(&self, frame: &FrameRef, index: u64) {
+        frame.set_owner(self.word(index));
+    }
+
     /// Returns the owner word for the frame of page `index`: the file's number and the index.
     /// Returns 0 if the file has no number, or the index is too large.
-    pub(super) fn word(&self, index: u64) -> u64 {
+    fn word(&self, index: u64) -> u64 {
         let number = self.0.load(Ordering::Relaxed);
         if number == 0 || index >= INDICES {
             return 0;
@@ -78,7 +85,7 @@ impl Drop for Name {
 
 /// Returns the file that the owner word `word` names, and the index of the page. Returns `None` if
 /// the word names no file, or the file does not exist any more.
-pub(super) fn find(word: u64) -> Option<(Arc<dyn PageSource>, u64)> {
+pub(super) fn find(word: u64) -> Option<(Arc<dyn PageOwner>, u64)> {
     let file = FILES
         .lock()
         .get(word >> INDEX_BITS)

@@ -1,8 +1,9 @@
 //! Shared memory: the nameless files of anonymous mappings and of System V shared memory.
 
+use super::page_owner::{PageOwner, relocate_in};
 use super::pages::{Pages, Wish, region_of, wants_block};
 use super::shmem_fault::new_block;
-use super::source::{Block, MappedFile, Mappings, PageSource, relocate_in};
+use super::source::{Block, MappedFile, Mappings, PageSource};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -115,13 +116,6 @@ impl PageSource for SharedMemory {
         }
     }
 
-    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
-        let mut pages = self.pages.lock();
-        let old = relocate_in(pages.replaceable(index, from), from, to);
-        drop(pages);
-        old.is_some()
-    }
-
     fn has_blocks(&self) -> bool {
         !matches!(SHARED.get(), SharedPolicy::Never | SharedPolicy::Deny)
     }
@@ -171,6 +165,19 @@ impl PageSource for SharedMemory {
 
     fn mappings(&self) -> &Mappings {
         &self.mappings
+    }
+}
+
+impl PageOwner for SharedMemory {
+    fn unmap(&self, pages: Range<u64>) {
+        self.mappings.invalidate(self, pages);
+    }
+
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let mut pages = self.pages.lock();
+        let old = relocate_in(pages.replaceable(index, from), from, to);
+        drop(pages);
+        old.is_some()
     }
 }
 

@@ -13,18 +13,6 @@ use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
-/// Implements [`PageSource::relocate`]: copies the bytes of the frame `from` to `to`, and stores
-/// `to` in `place`, the file's slot for the page. The caller holds the lock under which the file
-/// looks up the page. Returns the old frame, which the caller drops after it has released the lock.
-/// Returns `None` and drops `to` if `place` is `None` or holds another frame, or if `from` has
-/// further references.
-pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
-    // With the lock held, new references to the frame come from existing ones alone.
-    let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
-    to.copy_from(place);
-    Some(core::mem::replace(place, to))
-}
-
 /// The result of [`PageSource::share_block`]: whether one huge page can map a region of 2 MiB of a
 /// file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -55,13 +43,6 @@ pub trait PageSource: Send + Sync {
     /// `None` elements. It holds a spin lock, so this neither waits nor allocates.
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let _ = (first, pages);
-    }
-
-    /// Replaces the frame `from` of page `index` by `to`, and copies its bytes, if the file has the
-    /// only reference to `from`. Returns whether the frame was replaced.
-    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
-        let _ = (index, from, to);
-        false
     }
 
     /// Returns whether mappings of the file should be aligned for huge pages.

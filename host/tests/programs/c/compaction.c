@@ -358,6 +358,70 @@ static void file_pages(int mapped)
 	printf("read: %s, wrong words: %zu\n", got == pages ? "all" : "fewer", wrong);
 }
 
+/* Makes a file of `pages` pages, whose content only the disk or the host has afterwards. */
+static int cold_file(const char *path, size_t pages)
+{
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
+	size_t value[512];
+
+	if (fd < 0)
+		perror(path);
+	for (size_t page = 0; page < pages; page++) {
+		for (int at = 0; at < 512; at++)
+			value[at] = stamp(page) + at;
+		if (pwrite(fd, value, 4096, page * 4096) != 4096)
+			perror("write");
+	}
+	if (fsync(fd) < 0)
+		perror("fsync");
+	write_knob("/proc/sys/vm/drop_caches", 1);
+	return fd;
+}
+
+/* Cached pages of a disk or of a volume move, mapped or not. A mapping and the file have the same bytes after that. */
+static void cached_pages(const char *path, int mapped)
+{
+	enum { RUN = 16 };
+	size_t pages = half() / 4 / RUN * RUN, wrong = 0;
+	int fd = cold_file(path, pages);
+	char *other = map(3 * pages), *memory = NULL;
+	size_t value[512];
+	long before;
+
+	if (mapped) {
+		memory = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (memory == MAP_FAILED)
+			perror("mmap");
+	}
+	/* A run of cached pages is followed by three of other memory, which is freed then. */
+	for (size_t page = 0; page < pages; page++) {
+		if (mapped)
+			wrong += *(volatile size_t *)(memory + page * 4096) != stamp(page);
+		else if (pread(fd, value, 4096, page * 4096) != 4096)
+			perror("read");
+		if (page % RUN == RUN - 1)
+			for (size_t next = page + 1 - RUN; next <= page; next++)
+				for (size_t at = 3 * next; at < 3 * next + 3; at++)
+					*word(other, at) = stamp(at);
+	}
+	munmap(other, 3 * pages * 4096);
+	printf("before: %s\n", whole() < 75 ? "in pieces" : "whole");
+	before = vmstat("pgmigrate_success");
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	printf("moved: %s\n", vmstat("pgmigrate_success") - before > (long)pages / 4 ? "many" : "few");
+	for (size_t page = 0; page < pages; page++) {
+		if (mapped)
+			((size_t *)(memory + page * 4096))[511] = page;
+		if (pread(fd, value, 4096, page * 4096) != 4096)
+			perror("read");
+		for (int at = 0; at < 511; at++)
+			wrong += value[at] != stamp(page) + at;
+		wrong += value[511] != (mapped ? page : stamp(page) + 511);
+	}
+	printf("wrong words: %zu\n", wrong);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -387,6 +451,10 @@ int main(int argc, char **argv)
 		file_pages(0);
 	else if (!strcmp(what, "mapping"))
 		file_pages(1);
+	else if (!strcmp(what, "cached") && argc == 3)
+		cached_pages(argv[2], 0);
+	else if (!strcmp(what, "cached-mapping") && argc == 3)
+		cached_pages(argv[2], 1);
 	else
 		return 2;
 	return 0;

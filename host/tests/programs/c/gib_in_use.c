@@ -1,4 +1,4 @@
-/* A page of 1 GiB is made of memory whose pages could not move a moment ago. Argument: what kept them. */
+/* A page of 1 GiB is made of memory whose pages could not move a moment ago, or is not. Argument: what keeps them. */
 #include "pool.h"
 #include <sched.h>
 #include <sys/wait.h>
@@ -99,6 +99,37 @@ static void cached(void)
 	waitpid(child, NULL, 0);
 }
 
+/* Pages of 2 MiB in use lie in all memory. They do not move, so nothing is to move for a page of 1 GiB. */
+static void pooled(void)
+{
+	const size_t taken = 500UL << 20, every = 64;
+	size_t pages;
+	char *pool, *memory;
+	long before;
+
+	write_knob("/proc/sys/vm/hugetlb_optimize_vmemmap", 0);
+	write_knob(POOL, 100000);
+	pages = meminfo("HugePages_Total");
+	pool = map_pool(pages * HUGE, MAP_PRIVATE);
+	if (pool == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	for (size_t page = 0; page < pages; page++)
+		pool[page * HUGE] = 1;
+	for (size_t page = 0; page < pages; page++)
+		if (page % every)
+			munmap(pool + page * HUGE, HUGE);
+	write_knob(POOL, 0);
+	memory = mmap(NULL, taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(memory, taken, MADV_NOHUGEPAGE);
+	for (size_t at = 0; at < taken; at += 4096)
+		memory[at] = 1;
+	before = vmstat("pgmigrate_success");
+	make_one();
+	printf("moved: %s\n", vmstat("pgmigrate_success") - before < 10000 ? "nothing" : "much");
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -106,6 +137,8 @@ int main(int argc, char **argv)
 		locked();
 	else if (argc == 2 && !strcmp(argv[1], "cached"))
 		cached();
+	else if (argc == 2 && !strcmp(argv[1], "pooled"))
+		pooled();
 	else
 		return 2;
 	return 0;

@@ -5,6 +5,7 @@
  * sparse          unmap every other page of it
  * write PATH TEXT into a file
  * show PATH       the first line of a file
+ * vmstat NAME     a counter
  * end
  */
 #include "say.h"
@@ -53,6 +54,16 @@ int main(void)
 				strcpy(text, "nothing");
 			strtok(text, "\n");
 			say("%s", text);
+			if (f)
+				fclose(f);
+		} else if (sscanf(line, "vmstat %99s", text) == 1) {
+			char name[100];
+			long value, found = -1;
+			FILE *f = fopen("/proc/vmstat", "r");
+			while (f && fscanf(f, "%99s %ld", name, &value) == 2)
+				if (!strcmp(name, text))
+					found = value;
+			say("%ld", found);
 			if (f)
 				fclose(f);
 		} else if (!strncmp(line, "end", 3)) {

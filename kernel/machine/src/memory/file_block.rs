@@ -41,7 +41,7 @@ impl FileBlock {
         (0..FRAMES).map(move |index| {
             // SAFETY: the frame belongs to the block, which belongs to the caller alone and is not
             // used yet.
-            unsafe { FrameRef::of_file(block.offset(index)) }
+            unsafe { FrameRef::from_allocated(block.offset(index), Kind::File) }
         })
     }
 }

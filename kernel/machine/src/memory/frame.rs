@@ -209,13 +209,13 @@ impl FrameRef {
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 
-    /// Marks `frame`, which was just allocated, as a page of a file, and returns the first
+    /// Marks `frame`, which was just allocated, as one for the use `kind`, and returns the first
     /// reference to it.
     ///
     /// # Safety
     /// The caller has allocated the frame, and it has no other user.
-    pub unsafe fn of_file(frame: Frame) -> Self {
-        Self::take(percpu::this(), frame, Kind::File)
+    pub unsafe fn from_allocated(frame: Frame, kind: Kind) -> Self {
+        Self::take(percpu::this(), frame, kind)
     }
 
     /// Fills the bytes `offset..offset + len` of the frame with zeros.

@@ -35,6 +35,9 @@ pub struct Helpers {
     pub relieve_soon: fn(),
     /// Takes up to the given number of frames back from the balloon. Returns the number taken.
     pub deflate: fn(u32) -> u32,
+    /// Exchanges frames of the balloon for others, see
+    /// [`ballooned::exchange`](super::ballooned::exchange).
+    pub exchange_ballooned: fn(&[Frame], &[Frame]) -> usize,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
     /// Returns whether the memory of a process that has ended is still being freed.

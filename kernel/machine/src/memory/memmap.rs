@@ -54,6 +54,8 @@ pub enum Kind {
     /// A part of a huge page of a pool, whose state is elsewhere (`hugetlb`). All descriptors of
     /// such a page contain only this kind.
     HugePage = 9,
+    /// A page of the balloon (`ballooned`).
+    Balloon = 10,
 }
 
 impl Kind {
@@ -68,6 +70,7 @@ impl Kind {
             Self::Kernel => Count::KernelFrames,
             Self::Memmap => Count::MemmapFrames,
             Self::HugePage => Count::HugetlbFrames,
+            Self::Balloon => Count::BalloonFrames,
         }
     }
 }
@@ -89,12 +92,14 @@ pub struct Descriptor {
     /// the number of page-table entries that map the block.
     pub(super) objects: AtomicU64,
     /// Slabs: the next slab with room, as a frame number; 0 if there is none. Page tables in
-    /// reserve: the next table in the list.
+    /// reserve: the next table in the list. Pages of the balloon: see `ballooned`.
     pub(super) next: AtomicU64,
-    /// Slabs: the previous slab with room, as a frame number; 0 if there is none.
+    /// Slabs: the previous slab with room, as a frame number; 0 if there is none. Pages of the
+    /// balloon: see `ballooned`.
     pub(super) previous: AtomicU64,
     /// Private memory and page tables: the owner and address of the page, as the address spaces
-    /// write it.
+    /// write it. Pages of files: the owner and index, as `vm::Name` writes it. Pages of the
+    /// balloon: see `ballooned`.
     owner: AtomicU64,
     _room: [AtomicU64; 3],
 }
@@ -258,6 +263,7 @@ impl Descriptor {
             7 => Kind::Kernel,
             8 => Kind::Memmap,
             9 => Kind::HugePage,
+            10 => Kind::Balloon,
             _ => return None,
         })
     }

@@ -1,6 +1,7 @@
 //! The kernel's memory: frames, their descriptors, the heap, huge pages, low memory, and counters.
 
 mod allocator;
+pub mod ballooned;
 mod boot;
 mod clear;
 pub mod file_block;
@@ -116,7 +117,7 @@ pub fn spare_frame() -> Option<FrameRef> {
     if stats.free_frames <= stats.watermarks.high.saturating_mul(2) {
         return None;
     }
-    FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
+    FrameRef::try_new(Kind::Balloon, Mobility::Movable, Reserve::Keep).ok()
 }
 
 /// Returns whether caches should free frames instead of allocating `wanted` more. This is so if no

@@ -44,6 +44,8 @@ pub enum Count {
     MemmapFrames,
     /// Frames in the pools of huge pages.
     HugetlbFrames,
+    /// Frames in the balloon, or on their way into it or out of it.
+    BalloonFrames,
     /// Page-table entries that map file and shared pages.
     MappedFile,
     /// The part of `FileFrames` in tmpfs, shared memory and files of the host.
@@ -80,6 +82,8 @@ pub enum Count {
     BalloonInflated,
     /// Pages that came out of the balloon, at the host's request or because memory was short.
     BalloonDeflated,
+    /// Pages of the balloon that compaction exchanged for others.
+    BalloonMigrated,
     /// Frames whose contents were moved to other frames.
     Migrated,
     /// Frames that could not be moved.

@@ -142,7 +142,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// Returns the fields of `/proc/vmstat`, each a name and a value.
-pub fn vmstat() -> [(&'static str, u64); 62] {
+pub fn vmstat() -> [(&'static str, u64); 63] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -218,6 +218,7 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
         ("thp_zero_page_alloc_failed", sum(Count::ZeroBlockFailures)),
         ("balloon_inflate", sum(Count::BalloonInflated)),
         ("balloon_deflate", sum(Count::BalloonDeflated)),
+        ("balloon_migrate", sum(Count::BalloonMigrated)),
         ("page_reporting_requests", reported(&HEADER.reports)),
         ("page_reporting_ranges", reported(&HEADER.reported_ranges)),
         ("page_reporting_pages", reported(&HEADER.reported_frames)),
@@ -317,6 +318,11 @@ fn reported(count: &AtomicU64) -> u64 {
 pub fn count_balloon(inflated: u32, deflated: u32) {
     add(Count::BalloonInflated, inflated.into());
     add(Count::BalloonDeflated, deflated.into());
+}
+
+/// Counts `exchanged` pages of the balloon that compaction exchanged for others.
+pub fn count_balloon_migrated(exchanged: u32) {
+    add(Count::BalloonMigrated, exchanged.into());
 }
 
 /// Returns the number of page faults of programs so far.

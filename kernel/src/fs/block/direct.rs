@@ -43,7 +43,8 @@ fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     let mut frames = Vec::new();
     frames.try_reserve_exact(pages).map_err(|_| Errno::ENOMEM)?;
     for _ in 0..pages {
-        frames.push(alloc_frame(Mobility::Movable)?);
+        // The device reads or writes them until they are freed.
+        frames.push(alloc_frame(Mobility::Unmovable)?);
     }
     Ok(frames)
 }

@@ -30,7 +30,7 @@ use super::file::File;
 use super::node::{NewNode, NodeRef};
 use crate::drivers::disk::{self};
 use alloc::format;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use cache::Cache;
 use caches::{CACHES, caches};
 use logic::credentials::attributes::Beginning;
@@ -56,7 +56,10 @@ pub(super) fn init() {
         };
         let _ = slot.set(Cache::new(disk, memory::make_room));
         if let Some(cache) = slot.get() {
-            let _ = cache.readers.set(View::new(cache, false));
+            let readers = View::new(cache, false);
+            let owner: Weak<View> = Arc::downgrade(&readers);
+            cache.let_move(owner);
+            let _ = cache.readers.set(readers);
             let _ = cache.writers.set(View::new(cache, true));
         }
     }

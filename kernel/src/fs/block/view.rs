@@ -7,8 +7,10 @@
 use super::cache::Cache;
 use super::writeback;
 use crate::vm::pages::Wish;
-use crate::vm::{self, Mappings, PageSource};
+use crate::vm::{self, Mappings, PageOwner, PageSource};
 use alloc::sync::Arc;
+use core::ops::Range;
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 
@@ -75,5 +77,17 @@ impl PageSource for View {
 
     fn mappings(&self) -> &Mappings {
         &self.mappings
+    }
+}
+
+/// The pages belong to the cache, not to one of its views. A view stands for it where a reference
+/// is counted.
+impl PageOwner for View {
+    fn unmap(&self, pages: Range<u64>) {
+        self.cache.unmap(&pages);
+    }
+
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        self.cache.relocate(index, from, to)
     }
 }

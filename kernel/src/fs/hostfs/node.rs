@@ -15,6 +15,7 @@ use super::pages::Content;
 use super::view::Views;
 use super::{Hostfs, MAGIC, writeback};
 use crate::drivers::volume::{self, Attributes, Opcode, Request, change};
+use crate::vm::Name;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -59,6 +60,8 @@ pub(super) struct HostNode {
     pub(super) moving: Mutex<()>,
     pub(super) content: SpinLock<Content>,
     pub(super) views: Views,
+    /// Makes the pages of the file known to compaction.
+    pub(super) name: Name,
     /// The number of open files that may write.
     pub(super) opens: AtomicU32,
     /// Whether the host may have the file open for writing.
@@ -95,6 +98,7 @@ impl HostNode {
             moving: Mutex::new(()),
             content: SpinLock::new(Content::new()),
             views: Views::none(),
+            name: Name::none(),
             opens: AtomicU32::new(0),
             pinned: AtomicBool::new(false),
             listed: AtomicBool::new(false),

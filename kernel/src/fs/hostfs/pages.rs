@@ -3,13 +3,19 @@
 //! `moving` is held while bytes of a file go to the host or come from it. It is never held while a
 //! program's memory is accessed, which may be a mapping of the same file. `content` is held for
 //! moments.
+//!
+//! Compaction replaces the frame of a page whose only reference is that of the file. So code that
+//! uses a frame holds a reference to it from the lookup to the last access.
 
 use super::super::used;
 use super::node::HostNode;
 use crate::drivers::volume::{self, FRAMES_MAX, Opcode, Outgoing, Request, change};
+use crate::vm::{PageOwner, relocate_in};
+use alloc::sync::Weak;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, spare_file_frame, stats};
@@ -109,6 +115,10 @@ impl HostNode {
         let most = usize::try_from(room)
             .unwrap_or(usize::MAX)
             .clamp(1, ahead.clamp(1, FRAMES_MAX));
+        self.name.give(|| {
+            let this: Weak<Self> = self.this.clone();
+            this
+        });
         let mut frames = Vec::new();
         frames.try_reserve_exact(most).map_err(|_| Errno::ENOMEM)?;
         frames.push(memory::alloc_zeroed(Mobility::Movable)?);
@@ -136,6 +146,7 @@ impl HostNode {
                 // The page is incomplete. It is read again next time.
                 break;
             }
+            self.name.own(&frame, at);
             let page = Page {
                 frame,
                 dirty: false,
@@ -395,6 +406,20 @@ impl HostNode {
             done += piece;
         }
         Ok((count, offset))
+    }
+}
+
+impl PageOwner for HostNode {
+    fn unmap(&self, pages: Range<u64>) {
+        self.views.invalidate(&pages);
+    }
+
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let mut content = self.content.lock();
+        let place = content.pages.get_mut(index).map(|page| &mut page.frame);
+        let old = relocate_in(place, from, to);
+        drop(content);
+        old.is_some()
     }
 }
 

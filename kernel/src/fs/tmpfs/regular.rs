@@ -14,7 +14,7 @@ use super::seals::Seals;
 use super::{TmpNode, Tmpfs, tails};
 use crate::vm::compaction::daemon;
 use crate::vm::pages::{Pages, Wish};
-use crate::vm::{Block, Mappings, PageSource, relocate_in};
+use crate::vm::{Block, Mappings, PageOwner, PageSource, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -486,6 +486,24 @@ impl TmpNode {
     }
 }
 
+impl PageOwner for TmpNode {
+    fn unmap(&self, pages: Range<u64>) {
+        if let Some(regular) = self.regular() {
+            regular.mappings.invalidate(self, pages);
+        }
+    }
+
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let Some(regular) = self.regular() else {
+            return false;
+        };
+        let mut content = regular.content.lock();
+        let old = relocate_in(content.pages.replaceable(index, from), from, to);
+        drop(content);
+        old.is_some()
+    }
+}
+
 impl PageSource for TmpNode {
     fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno> {
         let regular = self.regular().ok_or(Errno::ENODEV)?;
@@ -510,16 +528,6 @@ impl PageSource for TmpNode {
         }
         drop(content);
         regular.renew();
-    }
-
-    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
-        let Some(regular) = self.regular() else {
-            return false;
-        };
-        let mut content = regular.content.lock();
-        let old = relocate_in(content.pages.replaceable(index, from), from, to);
-        drop(content);
-        old.is_some()
     }
 
     fn has_blocks(&self) -> bool {

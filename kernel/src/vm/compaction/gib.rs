@@ -2,7 +2,7 @@
 //!
 //! All free memory of the cheapest GiB is taken out first, so that no new allocation lies in it.
 //! Huge pages of programs in it are parted, and their frames move one by one. Pages of the pools do
-//! not move, so a GiB with such a page cannot be made whole.
+//! not move, so no GiB with such a page is tried.
 
 use super::{Patience, Room, compactor, empty, now};
 use crate::vm::moving::Mover;
@@ -81,8 +81,9 @@ fn take_from(zone: ZoneId, mover: &mut Mover) -> Option<Frame> {
     None
 }
 
-/// Begins with the cheapest GiB of a zone that is not in `tried`. Blocks that carry their part of
-/// the memmap count as movable memory, but cannot move, so a GiB with such a block is left out.
+/// Begins with the cheapest GiB of a zone that is not in `tried`. Pages of the pools, and blocks
+/// that carry their part of the memmap, count as movable memory, but cannot move. So a GiB with
+/// one of these is left out.
 ///
 /// # Errors
 /// Fails with `Nowhere` if there is none, and with `Busy` if the caller is being killed or
@@ -95,7 +96,7 @@ fn begin(
     for _ in 0..WAITS {
         {
             let mut compactor = compactor(zone);
-            let stays = hugetlb::carries_in_gib;
+            let stays = hugetlb::stays_in_gib;
             match compactor.plan_gib(now(), allocator(), stuck, tried, stays) {
                 Ok(plan) => {
                     if let Some(begun) = compactor.begin_gib(allocator(), plan) {

@@ -389,14 +389,15 @@ pub fn relieve(mut empty: impl FnMut(Frame)) {
     }
 }
 
-/// Returns whether a block of the GiB that begins with `first` left a pool and contains its own
-/// part of the memmap. Other CPUs may change that at any time.
-pub fn carries_in_gib(first: Frame) -> bool {
-    let carries = |block| {
-        let head = side::find(block).map_or(0, |entry| entry.head.load(Ordering::Relaxed));
-        head >> CARRIED_SHIFT != 0
+/// Returns whether a block of the GiB that begins with `first` cannot be moved: it belongs to a
+/// page of a pool, or left a pool and contains its own part of the memmap. Other CPUs may change
+/// that at any time.
+pub fn stays_in_gib(first: Frame) -> bool {
+    let stays = |block| {
+        // Relaxed: out of date at once in any case.
+        side::find(block).is_some_and(|entry| entry.head.load(Ordering::Relaxed) != 0)
     };
-    CARRIERS.lock().count != 0 && pageblocks(PageSize::Gib1, first).any(carries)
+    pageblocks(PageSize::Gib1, first).any(stays)
 }
 
 /// Returns two numbers of pageblocks. The first counts those whose descriptors are given up,

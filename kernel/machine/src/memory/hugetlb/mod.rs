@@ -14,7 +14,7 @@ mod show;
 mod side;
 mod size;
 
-pub use blocks::{carries_in_gib, optimized, relieve};
+pub use blocks::{optimized, relieve, stays_in_gib};
 pub use page::{HugePage, get_reference, page_of, references, release};
 pub use pool::Counts;
 pub use report::{has_reports, report};

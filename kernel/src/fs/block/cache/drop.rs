@@ -100,11 +100,7 @@ impl Cache {
         }
         self.write_back(range.clone());
         self.drop_clean(range.clone(), Choice::Any, u64::MAX, u64::MAX);
-        for view in [&self.readers, &self.writers] {
-            if let Some(view) = view.get() {
-                view.mappings().invalidate(&**view, range.clone());
-            }
-        }
+        self.unmap(&range);
     }
 
     /// Drops the pages of `range` without writing them, because the disk is about to have other

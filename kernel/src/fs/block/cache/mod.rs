@@ -5,8 +5,9 @@
 //! *writing* while the device writes it. It is both if it changed during the write.
 //!
 //! A task that reads or changes a ready page holds a reference to its frame, taken under the lock.
-//! A page is dropped only if the tree holds the only reference. No change is lost, because the task
-//! marks the page before it drops its reference. Page tables hold references too.
+//! A page is dropped, or moved to another frame by compaction, only if the tree holds the only
+//! reference. No change is lost, because the task marks the page before it drops its reference.
+//! Page tables hold references too.
 //!
 //! The lock is a spin lock, which the completion of a request takes from an interrupt too. No other
 //! lock is taken under it. Writing pages allocates nothing.
@@ -22,10 +23,11 @@ pub(super) use write::Run;
 use crate::drivers::disk::{
     Data, Disk, Finish, IoError, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES,
 };
-use crate::vm::PageSource;
-use alloc::sync::Arc;
+use crate::vm::{Name, PageOwner, PageSource, relocate_in};
+use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::stats;
@@ -110,6 +112,8 @@ pub(super) struct Cache {
     pub(super) readers: Once<Arc<dyn PageSource>>,
     /// The page source of mappings that may store to the disk. Set once, after the cache was made.
     pub(super) writers: Once<Arc<dyn PageSource>>,
+    /// Makes the pages known to compaction.
+    name: Name,
     /// The number of open files.
     pub(super) opens: AtomicU32,
     /// The number of pages that were passed to the disk for writing since boot.
@@ -142,10 +146,37 @@ impl Cache {
             changed: WaitQueue::new(),
             readers: Once::new(),
             writers: Once::new(),
+            name: Name::none(),
             opens: AtomicU32::new(0),
             handed: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
+    }
+
+    /// Lets compaction move the pages that the cache gets from now on. `owner` calls
+    /// [`Self::unmap`] and [`Self::relocate`], and exists as long as the cache. Without memory for
+    /// that, the pages do not move.
+    pub(super) fn let_move(&self, owner: Weak<dyn PageOwner>) {
+        self.name.give(|| owner);
+    }
+
+    /// Unmaps `pages` from all page tables. The next access to one faults.
+    pub(super) fn unmap(&self, pages: &Range<u64>) {
+        for view in [&self.readers, &self.writers] {
+            if let Some(view) = view.get() {
+                view.mappings().invalidate(&**view, pages.clone());
+            }
+        }
+    }
+
+    /// Moves the page `index` from the frame `from` to `to`. Returns `false`, and drops `to`, if
+    /// the page has another frame, or a task, a page table or a request uses it.
+    pub(super) fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let mut state = self.state.lock();
+        let place = state.pages.get_mut(index).map(|page| &mut page.frame);
+        let old = relocate_in(place, from, to);
+        drop(state);
+        old.is_some()
     }
 
     /// Returns the size of the disk in bytes.
@@ -286,6 +317,7 @@ impl Cache {
                 if state.pages.get(at).is_some() {
                     break;
                 }
+                self.name.own(frame, at);
                 let mut page = Page::new(frame.clone());
                 page.loading = true;
                 if state.pages.insert(at, page).is_err() {
@@ -368,6 +400,7 @@ impl Cache {
                 page
             }
             None => {
+                self.name.own(frame, index);
                 let page = Page::new(frame.clone());
                 state.pages.insert(index, page).map_err(|_| Errno::ENOMEM)?;
                 entered = true;
