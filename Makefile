@@ -243,7 +243,7 @@ measure-again: deps build ## write how far a second run of the same agrees with 
 # Parts that are comparisons: what `ebb compare` gets.
 measure-rates: OF = stream huge-latency heap pin hugetlb --give-back reporting
 measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting
-measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off
+measure-compaction: OF = huge-latency heap compact stalls unmovable --icount --give-back off
 measure-latency: OF = latency --icount --give-back off
 measure-growth: OF = scale --icount --give-back off
 measure-programs: OF = programs --icount --give-back reporting
@@ -256,6 +256,13 @@ $(COMPARISONS): deps build # its page of docs/measured/ again
 	mkdir -p target/measure
 	$(COMPARE) $(OF) --markdown target/measure/$@.md >/dev/null $(SOME_FAILED)
 	scripts/tables < target/measure/$@.md | $(call INTO,$(@:measure-%=%))
+.PHONY: measure-faults
+measure-faults: deps build ## write docs/measured/faults.md again: faults of 16 tasks, counted and timed; two hours
+	mkdir -p target/measure
+	$(COMPARE) faults faults-shuffled --icount --json target/measure/faults-counted.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) faults --json target/measure/faults-times.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) $(foreach part,counted times,--from target/measure/faults-$(part).json) --markdown target/measure/faults.md >/dev/null $(SOME_FAILED)
+	scripts/tables --costs < target/measure/faults.md | $(call INTO,faults)
 # Parts that other commands print.
 TABLES = messaging-modes swap-test share-test stdio-test root-test runtimes-test cost-test host-pages
 .PHONY: $(TABLES:%=measure-%)
@@ -283,5 +290,5 @@ measure-picture: build workloads ## write README's picture again
 measure-readme: ## write README's table again, from docs/measured/, and look for each commit that is named
 	scripts/figures | scripts/section README.md figures "scripts/figures"
 	$(CARGO) test --release -p ebb-layers --test measured_blocks -- --ignored every_commit
-measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: six hours
+measure-all: measure measure-again measure-picture $(COMPARISONS) measure-faults $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: eight hours
 	$(MAKE) measure-readme

@@ -41,7 +41,7 @@ fn has_test(source: &str, name: &str) -> bool {
 struct Known {
     /// The targets of the Makefile.
     targets: BTreeSet<String>,
-    /// The sources of `ebb compare`, with `name: "NAME"` for each experiment.
+    /// The sources of `ebb compare`, with `name: "NAME"` or `part("NAME"` for each experiment.
     compare: String,
 }
 
@@ -76,8 +76,11 @@ impl Known {
         if let Some(words) = shown.strip_prefix("ebb compare ") {
             let mut experiments = words.split(' ').take_while(|word| !word.starts_with('-'));
             return experiments.all(|name| {
-                let one = self.compare.contains(&format!("name: \"{name}\""));
-                one || self.compare.contains(&format!("name: \"{name}/"))
+                // A list of experiments of one kind defines each by a function.
+                ["name: ", "part(\n        "].iter().any(|before| {
+                    let is_there = |end| self.compare.contains(&format!("{before}\"{name}{end}"));
+                    is_there("\"") || is_there("/")
+                })
             });
         }
         shown.starts_with("ebb run ") || path(shown).is_file()
@@ -139,6 +142,7 @@ fn each_kind_of_mistake_is_found() {
         0
     );
     assert_eq!(shows("works", "`ebb compare page-fault memhog -c 2`"), 0);
+    assert_eq!(shows("works", "`ebb compare faults faults/thp-16`"), 0);
     assert_eq!(shows("perhaps", "–"), 1);
     assert_eq!(shows("works", "a look at it"), 1);
     assert_eq!(shows("works", "a | b"), 1);
