@@ -524,18 +524,19 @@ fn leave(mount: Arc<Mount>) {
     }
 }
 
-/// Creates the directory `name` in the root of the tree, and mounts a file system of the type
-/// `kind` there for good. `top` is the root of the file system and has its place already.
+/// Creates the directory `name` in `parent`, and mounts a file system of the type `kind` on it that
+/// can never be unmounted. `top` is the root of that file system, and already has its name and
+/// parent. `fs` is the file system, or `None` if its flags and options cannot change.
 ///
 /// # Errors
-/// Fails with `EEXIST` or `ENOMEM`.
+/// Fails as [`Node::create`](super::node::Node::create) and [`enter_permanent`] do.
 pub fn mount_permanent(
     kind: &'static str,
-    root: &NodeRef,
+    parent: &NodeRef,
     name: &[u8],
     top: NodeRef,
     fs: Option<Arc<dyn FileSystem>>,
 ) -> Result<(), Errno> {
-    let point = root.create(name, NewNode::Directory, Beginning::of_root(0o755))?;
+    let point = parent.create(name, NewNode::Directory, Beginning::of_root(0o755))?;
     enter_permanent(kind, kind.as_bytes(), top, Some(point), fs)
 }

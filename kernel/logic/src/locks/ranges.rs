@@ -168,7 +168,7 @@ impl Ranges {
 
     /// Locks `span` with the kind `wanted` for the owner of this list, or unlocks it if `wanted` is
     /// `None`. Replaces the owner's earlier locks on these bytes. `label` says who created the
-    /// lock.
+    /// lock. A lock that joins older ones of its kind keeps the label of the first.
     ///
     /// # Errors
     /// [`NoRoom`] if there is no room for the locks; no lock has changed then. Unlocking everything

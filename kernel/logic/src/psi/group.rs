@@ -142,8 +142,9 @@ impl<const CPUS: usize> Default for Group<CPUS> {
     }
 }
 
-/// Returns `average` after a time in which `active` was the value and `remains` of the old average
-/// is left.
+/// Returns the moving average after a period in which the value was `active`. The old `average`
+/// keeps the weight `remains`. All numbers are fixed-point with [`FRACTION_BITS`] fractional bits.
+/// Rounds up unless `active` is below `average`.
 fn decayed(average: u64, remains: u64, active: u64) -> u64 {
     let mut sum = average * remains + active * (ONE - remains);
     // A rising average rounds up, so that it reaches its goal.

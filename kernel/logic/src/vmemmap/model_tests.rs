@@ -88,6 +88,15 @@ fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usiz
 /// Restores the descriptors of `block`, and frees the frames that do not carry them. Returns the
 /// number of carrying frames, 0 if the descriptors are elsewhere.
 fn restore(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
+    let carried = restore_and_keep(machine, shared, block);
+    let rest = FrameRange::new(block.offset(carried), BLOCK as u64 - carried);
+    machine.free(rest);
+    carried
+}
+
+/// Restores the descriptors of a block, and frees none of its frames. Returns the number of frames
+/// that carry them.
+fn restore_and_keep(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
     let mut supply = Supply::new(machine, 0);
     let mut exchange = Exchange::begin(machine, shared);
     let carried = match exchange.restore(block, &mut supply) {
@@ -95,8 +104,6 @@ fn restore(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
         super::Restored::Carried(frames) => frames,
     };
     exchange.end();
-    let rest = FrameRange::new(block.offset(carried), BLOCK as u64 - carried);
-    machine.free(rest);
     carried
 }
 
@@ -253,4 +260,70 @@ fn a_table_of_a_gib_becomes_a_large_page() {
             assert!(restore_large(machine, || shared, page));
         },
     );
+}
+
+/// Both blocks under a table have left the pool. The first one carries the table and is made whole.
+/// Meanwhile a host that has taken the second one looks for its descriptors. It finds their page,
+/// or nothing.
+fn race_with_host(twice: bool) {
+    loom::model(move || {
+        let machine = Arc::new(Small::new(3 * GIANT, 0));
+        let mut shared = None;
+        let carrier = machine.take_aligned(2 * BLOCK).unwrap();
+        share(&machine, &mut shared, carrier, 2 * BLOCK);
+        machine.refuse(Refuse::From(1));
+        let carried = restore_and_keep(&machine, &mut shared, carrier);
+        assert_eq!(carried, 3, "two pages and a table");
+        machine.refuse(Refuse::None);
+        let taken = carrier.offset(BLOCK as u64);
+        assert_eq!(restore_and_keep(&machine, &mut shared, taken), 0);
+        // Freed now, so that the descriptors of the other block are not there.
+        machine.free(FrameRange::new(carrier.offset(carried), 1));
+        let page = machine.find_from_host(taken, true);
+        let host = thread::spawn({
+            let machine = machine.clone();
+            move || {
+                let found = machine.find_from_host(taken, twice);
+                assert!(found.is_none() || found == page, "a page that is another's");
+            }
+        });
+        let mut carriers = [Carrier::new(carrier, carried)];
+        let shared = &mut shared;
+        relieve(&*machine, || shared, &mut carriers, |_| ());
+        assert!(carriers[0].whole);
+        assert_eq!(machine.find_from_host(taken, true), page);
+        host.join().unwrap();
+    });
+}
+
+#[test]
+fn a_host_finds_the_descriptors_of_a_block_whose_table_moves() {
+    race_with_host(true);
+}
+
+#[test]
+#[should_panic(expected = "another's")]
+fn a_host_that_looks_once_finds_what_is_another_s() {
+    race_with_host(false);
+}
+
+/// A host that has taken a block finds the same page of descriptors before and after the large page
+/// is replaced with a table, because the block beside it becomes a huge page.
+#[test]
+fn a_host_finds_the_descriptors_of_a_block_beside_a_huge_page() {
+    loom::model(|| {
+        let machine = Arc::new(Small::new(3 * GIANT, 0));
+        let huge = machine.take_aligned(2 * BLOCK).unwrap();
+        let taken = huge.offset(BLOCK as u64);
+        let page = machine.find_from_host(taken, true);
+        let host = thread::spawn({
+            let machine = machine.clone();
+            move || {
+                let found = machine.find_from_host(taken, true);
+                assert!(found == page, "{found:?}");
+            }
+        });
+        share(&machine, &mut None, huge, BLOCK);
+        host.join().unwrap();
+    });
 }

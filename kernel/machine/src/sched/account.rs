@@ -23,8 +23,8 @@ pub struct Account {
     /// The time at which the thread got its CPU, was last charged, or last lost its CPU.
     since_ns: AtomicU64,
     running: AtomicBool,
-    /// The time-stamp counter when the present system call began or got the CPU back; 0 outside
-    /// system calls.
+    /// The time-stamp counter when the present system call began, or when the thread then got its
+    /// CPU, was last charged or last lost its CPU; 0 outside system calls.
     call_since: AtomicU64,
     /// The highest user time that [`Self::times`] has returned.
     told_user_ns: AtomicU64,

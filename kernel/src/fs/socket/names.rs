@@ -66,7 +66,8 @@ pub(super) fn take_abstract(socket: &Socket, name: &Arc<[u8]>) -> Result<Hold, E
     Ok(Arc::new(AbstractName(key)))
 }
 
-/// Gives `socket` a free abstract name of five digits, as Linux does for a `bind` without a name.
+/// Gives `socket` a free abstract name of five hexadecimal digits, as Linux does for a `bind`
+/// without a name. Returns the name and its hold, whose drop frees the name.
 ///
 /// # Errors
 /// Fails with `ENOSPC` if all such names are in use.

@@ -39,7 +39,8 @@ fn key() -> u64 {
 /// Entries that are examined in one hold of the lock.
 const LOOKS: usize = 256;
 
-/// Absent names of the host are noted while there are fewer names than this.
+/// A name that the host lacks is added to `hidden` only while the directory's `hidden` has fewer
+/// names than this. Removed entries in it count, too, but are always added.
 const MAX_ABSENT: usize = 1024;
 
 /// Listing offsets 0 and 1 are `.` and `..`; entries come behind.

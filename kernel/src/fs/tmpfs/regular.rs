@@ -62,7 +62,8 @@ pub(super) struct Content {
     /// The number of bytes from the start on that are read from the host if their page is not in
     /// memory.
     pub(super) below_bytes: u64,
-    /// Whether a program may have changed the file, so that its pages must stay in memory.
+    /// For a copy of a host file: whether it was ever opened for writing or resized, so that its
+    /// pages must stay in memory. Always `false` for other files.
     pub(super) changes: bool,
     /// The number of pages that were read from the host and are unchanged. 0 if `changes` is set.
     pub(super) clean: u64,

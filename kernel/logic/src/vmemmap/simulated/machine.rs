@@ -8,7 +8,11 @@ use crate::lock::Lock;
 use crate::vmemmap::machine::AtomicU64;
 use crate::vmemmap::{Bits, Machine};
 use core::sync::atomic::Ordering;
+#[cfg(not(ebb_model))]
+use core::sync::atomic::fence;
 use ebb_mm::{AllocError, Frame, FrameRange, Order, ZoneKind};
+#[cfg(ebb_model)]
+use loom::sync::atomic::fence;
 
 const EXHAUSTED: AllocError = AllocError::Exhausted {
     order: Order::BASE,
@@ -129,6 +133,8 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
             assert_eq!(*owner, Owner::User, "{frame:?} is freed");
             *owner = Owner::None;
         }
+        // A CPU's stores are in order: who sees those of the new owner sees all before the free.
+        fence(Ordering::Release);
         for index in 0..range.frames {
             self.fill(range.start.offset(index), FOREIGN);
         }

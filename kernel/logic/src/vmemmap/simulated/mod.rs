@@ -165,6 +165,24 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         entry
     }
 
+    /// Returns the frame of the page with the descriptor of `frame`, as a host finds it. The guest
+    /// does not know that the host reads, and flushes no cache of the host. With `twice` the host
+    /// reads the slot again after the entry. Returns `None` if the table was moved in between.
+    #[cfg(ebb_model)]
+    pub(super) fn find_from_host(&self, frame: Frame, twice: bool) -> Option<Frame> {
+        let page = frame.number() as usize / Self::IN_PAGE;
+        let (slot, index) = (self.slot_value(page / E), page % E);
+        if slot & LARGE != 0 {
+            let first = Frame::containing(slot & ADDRESS);
+            return Some(first.offset(index as u64));
+        }
+        let entry = self.word(Frame::containing(slot & ADDRESS), index);
+        let entry = entry.load(Ordering::Acquire);
+        loom::sync::atomic::fence(Ordering::Acquire);
+        let moved = twice && self.slot_value(page / E) != slot;
+        (!moved).then_some(Frame::containing(entry & ADDRESS))
+    }
+
     /// Returns word number `word` of the descriptor of `frame` in the page that `entry` maps.
     fn descriptor(&self, entry: u64, frame: Frame, word: usize) -> &AtomicU64 {
         let place = frame.number() as usize % Self::IN_PAGE;
