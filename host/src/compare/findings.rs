@@ -178,7 +178,8 @@ fn default_mode(report: &Report) -> Vec<String> {
     .collect()
 }
 
-/// Returns how reporting, hinting and Ebb's default mode change each cost that should not depend on them.
+/// Returns how reporting, hinting and Ebb's default mode change each cost that should not depend on
+/// them.
 fn cost_of_giving_back(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {

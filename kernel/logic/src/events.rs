@@ -112,7 +112,8 @@ impl Events {
 
     /// Adds `event`. If `limit` events wait already or memory is short, adds a report of lost
     /// events instead, unless one waits already. An event that equals the last one except for its
-    /// cookie is not added, unless it has `IN_IGNORED`. Returns `true` if an event or a report was added, else `false`.
+    /// cookie is not added, unless it has `IN_IGNORED`. Returns `true` if an event or a report was
+    /// added, else `false`.
     pub fn add(&mut self, event: &Event<'_>, limit: usize) -> bool {
         let told = usize::from(self.lost.is_some());
         if self.waiting.len() + told >= limit {

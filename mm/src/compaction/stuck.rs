@@ -88,7 +88,8 @@ impl StuckBlocks {
     }
 
     /// Notes that compaction could not empty the pageblock `source`, whose number of frames in use
-    /// is the number that stayed. It was the cheapest that [`passes`](Self::passes) did not exclude.
+    /// is the number that stayed. It was the cheapest that [`passes`](Self::passes) did not
+    /// exclude.
     ///
     /// The entry is valid for a minute, and may replace that of another pageblock. For a pageblock
     /// that fails again when its entry has expired, the entry is valid twice as long, so that the

@@ -43,8 +43,8 @@ const _: () = assert!(size_of::<TaskState>() == 104);
 pub struct PerCpu {
     /// The top of the current thread's kernel stack, for `syscall`. The TSS has the same value.
     kernel_stack: u64,
-    /// Scratch space of two entries: the user's stack pointer during the entry of a system call, and
-    /// the user's RAX during a debug exception from user mode.
+    /// Scratch space of two entries: the user's stack pointer during the entry of a system call,
+    /// and the user's RAX during a debug exception from user mode.
     user_rsp: u64,
     /// The current thread's work word: the work that is due before it returns to user mode.
     work: *const AtomicU32,

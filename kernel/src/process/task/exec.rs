@@ -323,9 +323,9 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Replaces the program of the current task by `program`, whose image is `loaded`, in a process with one
-/// thread. `files` and `actions` are the descriptors and the signal actions from now on. `frame`
-/// becomes the state of the new program's first instruction. The task gets `name`.
+/// Replaces the program of the current task by `program`, whose image is `loaded`, in a process
+/// with one thread. `files` and `actions` are the descriptors and the signal actions from now on.
+/// `frame` becomes the state of the new program's first instruction. The task gets `name`.
 fn replace(
     name: &[u8],
     program: &Program,
