@@ -4,7 +4,7 @@ use fundu::{DurationParser, TimeUnit};
 use std::time::Duration;
 
 /// The longest duration that is accepted: 365 days.
-const LONGEST: Duration = Duration::from_hours(365 * 24);
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 static PARSER: DurationParser<'static> = DurationParser::builder()
     .time_units(&[

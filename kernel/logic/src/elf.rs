@@ -201,10 +201,8 @@ pub fn layout(header: &Header, table: &[u8], user_end: u64) -> Result<Layout, El
             PT_INTERP if layout.interpreter.is_none() => {
                 layout.interpreter = Some(Interpreter::new(&entry)?);
             }
-            PT_LOAD => {
-                if entry.p_align.is_power_of_two() {
-                    layout.alignment = layout.alignment.max(entry.p_align.min(MAX_ALIGNMENT));
-                }
+            PT_LOAD if entry.p_align.is_power_of_two() => {
+                layout.alignment = layout.alignment.max(entry.p_align.min(MAX_ALIGNMENT));
             }
             PT_GNU_STACK => layout.executable_stack = entry.p_flags & PF_X != 0,
             _ => {}
