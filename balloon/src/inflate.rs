@@ -209,7 +209,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// of [`PageSource::recall`]. At most one request of each. The size of the balloon stays the
     /// same. Allocates nothing. Returns the number of pages that left the balloon.
     ///
-    /// Does nothing and returns 0 if the device still works on an earlier request. Calls `wait`
+    /// Does nothing and returns 0 if [`step`](Self::step) has to finish an earlier request. Calls `wait`
     /// while the device works on one of this call. If `wait` returns `Break`, the call ends, and
     /// [`step`](Self::step) finishes the request and brings the balloon back to its size.
     ///
@@ -222,8 +222,6 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         mut wait: impl FnMut() -> ControlFlow<()>,
     ) -> Result<u32, BalloonError> {
         self.check_alive()?;
-        self.finish_inflation(pages)?;
-        self.finish_deflation(pages)?;
         if self.is_busy() || self.start_inflation(pages, limit)? == 0 {
             return Ok(0);
         }

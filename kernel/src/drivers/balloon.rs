@@ -19,8 +19,9 @@ use ebb_balloon::{
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{ipi, phys_to_virt};
+use machine::memory::ballooned::{self, Exchanged};
 use machine::memory::memmap::Kind;
-use machine::memory::{self, FrameRef, ballooned, hugetlb, stats};
+use machine::memory::{self, FrameRef, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
@@ -415,13 +416,15 @@ fn spin_for(patience: Nanos) -> impl FnMut() -> ControlFlow<()> {
 }
 
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated.
-/// Returns the number of frames of `to` that were used. See [`ballooned::exchange`].
+/// See [`ballooned::exchange`].
 ///
 /// Does not sleep. While the device works on a request, spins with the driver's lock held, for
 /// `EXCHANGE_PATIENCE` at most. If the device takes longer, the balloon is larger by the new frames
 /// until the thread has brought it back to its size.
-pub fn exchange(from: &[Frame], to: &[Frame]) -> usize {
-    let Some(driver) = DRIVER.get() else { return 0 };
+pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
+    let Some(driver) = DRIVER.get() else {
+        return Exchanged::default();
+    };
     let (used, result, is_busy) = {
         let mut device = driver.lock();
         let listed = from.iter().filter(|&&frame| ballooned::is_listed(frame));
@@ -437,9 +440,16 @@ pub fn exchange(from: &[Frame], to: &[Frame]) -> usize {
     };
     let left = result.unwrap_or(0);
     stats::count_balloon_migrated(left);
+    if is_busy {
+        // The thread counts as deflated what it finishes.
+        stats::count_balloon(left, 0);
+    }
     if result.is_err() || is_busy || left as usize != used {
         // The thread finishes the exchange, or handles the error.
         wake(Work::DEFLATE);
     }
-    used
+    Exchanged {
+        used,
+        left: left as usize,
+    }
 }

@@ -76,8 +76,11 @@ use machine::sched::work;
 
 /// Carries out the system call of `frame`. The entry code calls this for a `syscall` instruction.
 /// The number is in `orig_rax`, and the result goes to `rax`.
+///
+/// # Safety
+/// The caller is the entry code: the current task has no [`Token`].
 #[unsafe(export_name = "ebb_syscall")]
-pub extern "C" fn entry(frame: &mut UserFrame) {
+pub unsafe extern "C" fn entry(frame: &mut UserFrame) {
     let task = crate::process::current();
     // SAFETY: the task has just entered the kernel. The token ends with this function, before the
     // task's work on its way back.

@@ -147,6 +147,8 @@ pub(super) struct Mover {
     of_files: Vec<FilePage>,
     /// The frames of the balloon in the batch.
     ballooned: Vec<Frame>,
+    /// The number of frames that came into use for the balloon in this run, for which none left it.
+    unmoved: usize,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
     items: Vec<Item>,
@@ -239,6 +241,7 @@ impl Mover {
             tables: Vec::new(),
             of_files: Vec::new(),
             ballooned: Vec::new(),
+            unmoved: 0,
             shown: Vec::new(),
             parked: Vec::new(),
             items: Vec::new(),
@@ -259,7 +262,8 @@ impl Mover {
     }
 
     /// Moves the frames `from`, at most [`BATCH`], to the unused frames `to`, in order, and frees
-    /// the old ones. Returns the number of frames moved; the caller keeps the rest of `to`. The
+    /// the old ones. Returns the number of frames of `to` that are in use now; the caller keeps the
+    /// rest. The
     /// caller holds no lock.
     pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
         debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
@@ -271,8 +275,9 @@ impl Mover {
             self.park(frame);
         }
         frames += self.carry_parked(&to[frames..]);
-        let failed = from.len() - frames;
-        percpu::add(Count::Migrated, frames as u64);
+        let moved = frames - core::mem::take(&mut self.unmoved);
+        let failed = from.len() - moved;
+        percpu::add(Count::Migrated, moved as u64);
         percpu::add(Count::MigrateFailed, failed as u64);
         self.family = None;
         frames
@@ -288,7 +293,8 @@ impl Mover {
     }
 
     /// Moves the frames whose entries are parked to the unused frames `to`, in order, and frees the
-    /// old ones. Returns the number of frames moved. The batch is empty afterwards.
+    /// old ones. Returns the number of frames of `to` that are in use now. The batch is empty
+    /// afterwards.
     fn carry_parked(&mut self, to: &[Frame]) -> usize {
         self.unmap_files();
         for shown in &self.shown {
@@ -322,7 +328,9 @@ impl Mover {
                 target = targets.next();
             }
         }
-        frames += ballooned::exchange(&self.ballooned, &to[frames..]);
+        let exchanged = ballooned::exchange(&self.ballooned, &to[frames..]);
+        frames += exchanged.used;
+        self.unmoved += exchanged.used - exchanged.left;
         self.items.clear();
         self.tables.clear();
         self.ballooned.clear();

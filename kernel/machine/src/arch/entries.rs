@@ -32,8 +32,8 @@ pub struct Entries {
 }
 
 /// Handles a system call. Its number is in `orig_rax`, and its result goes to `rax`. The upper half
-/// defines it as `ebb_syscall`.
-pub type Syscall = extern "C" fn(&mut UserFrame);
+/// defines it as `ebb_syscall`. Only the entry's assembly may call it.
+pub type Syscall = unsafe extern "C" fn(&mut UserFrame);
 /// Handles a page fault in user mode. The arguments are the frame, the address and the CPU's error
 /// code. The upper half defines it as `ebb_user_fault`.
 pub type UserFault = extern "C" fn(&mut UserFrame, u64, u64);
@@ -44,8 +44,8 @@ pub type UserFault = extern "C" fn(&mut UserFrame, u64, u64);
 pub type UserStore = extern "C" fn(u64, u64) -> bool;
 /// Does the work that is due before the current thread returns to user mode. Called if the thread's
 /// work word has a bit of [`WORK_DUE`](super::traps::WORK_DUE). The upper half defines it as
-/// `ebb_exit_to_user`.
-pub type ExitToUser = extern "C" fn(&mut UserFrame);
+/// `ebb_exit_to_user`. Only the exit paths' assembly may call it.
+pub type ExitToUser = unsafe extern "C" fn(&mut UserFrame);
 
 // The entries' assembly calls these four, without a step between.
 unsafe extern "C" {

@@ -94,13 +94,22 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
     unsafe { FrameRef::from_counted(frame) }
 }
 
+/// The result of [`exchange`].
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Exchanged {
+    /// The number of unused frames that are in use now, from the first on. The others stay the
+    /// caller's.
+    pub used: usize,
+    /// The number of frames that have left the balloon. Less than `used` if the device was slow.
+    pub left: usize,
+}
+
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated:
-/// the host gets the new ones, and the old ones are freed. Returns the number of frames of `to`
-/// that were used, from the first on; the others stay the caller's. Skips frames of `from` that are
-/// not in the list. Returns 0 if the device is busy. The caller holds no lock.
-pub fn exchange(from: &[Frame], to: &[Frame]) -> usize {
+/// the host gets the new ones, and the old ones are freed. Skips frames of `from` that are not in
+/// the list. Does nothing if the device is busy. The caller holds no lock.
+pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     if from.is_empty() {
-        return 0;
+        return Exchanged::default();
     }
     (HELPERS.exchange_ballooned)(from, to)
 }

@@ -1,5 +1,6 @@
 //! The functions of the upper half that free memory when it is short.
 
+use super::ballooned::Exchanged;
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
 
@@ -37,7 +38,7 @@ pub struct Helpers {
     pub deflate: fn(u32) -> u32,
     /// Exchanges frames of the balloon for others, see
     /// [`ballooned::exchange`](super::ballooned::exchange).
-    pub exchange_ballooned: fn(&[Frame], &[Frame]) -> usize,
+    pub exchange_ballooned: fn(&[Frame], &[Frame]) -> Exchanged,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
     /// Returns whether the memory of a process that has ended is still being freed.

@@ -141,11 +141,12 @@ impl OpenDisk {
                 Ok(None) => return Ok(taken),
                 Ok(Some(other)) => {
                     // Another task has read the page in between. The page may be on its way to the
-                    // disk already, so it is marked again once it has the bytes.
+                    // disk already, so it is marked again once it has the bytes. If it was dropped
+                    // and read once more, the new page lacks the bytes.
                     copy_within_frames(&frame, &other, within, taken);
-                    match self.cache.mark_dirty(index, &other) {
-                        Ok(()) => return Ok(taken),
-                        Err(Errno::EAGAIN) => {}
+                    match self.cache.enter_dirty(index, &other) {
+                        Ok(None) => return Ok(taken),
+                        Ok(Some(_)) | Err(Errno::EAGAIN) => {}
                         Err(error) => return Err(error),
                     }
                 }

@@ -21,9 +21,12 @@ use machine::sched::work;
 ///
 /// Each turn of the loop clears the bit that it serves. Bits that others set in the meantime are
 /// served in further turns, so no work is left when user mode is entered.
+///
+/// # Safety
+/// The caller is an exit path: the current task has no [`Token`].
 #[cold]
 #[unsafe(export_name = "ebb_exit_to_user")]
-pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
+pub unsafe extern "C" fn exit_to_user(frame: &mut UserFrame) {
     let task = process::current();
     // SAFETY: the task is about to return to user mode. Its system call, if it made one, is over,
     // and with it the call's token.

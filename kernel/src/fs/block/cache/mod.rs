@@ -363,19 +363,9 @@ impl Cache {
         left.clamp(least, pages * PAGE_SIZE)
     }
 
-    /// Marks the page `index` as dirty after the caller changed it. The caller holds a reference to
-    /// the page's frame `frame`. If the page was dropped in between, because the range was
-    /// discarded or written around the cache, enters `frame` again.
-    ///
-    /// # Errors
-    /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
-    pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> Result<(), Errno> {
-        self.enter_dirty(index, frame).map(drop)
-    }
-
     /// Makes `frame` the page `index`, and marks the page as dirty because the disk lacks its
-    /// content. Returns `None` then. If the page has another frame already, marks that page as
-    /// dirty, leaves its content, and returns its frame.
+    /// content. Returns `None` then, also if the page had this frame before. If the page has another
+    /// frame already, marks that page as dirty, leaves its content, and returns its frame.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
