@@ -209,9 +209,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// of [`PageSource::recall`]. At most one request of each. The size of the balloon stays the
     /// same. Allocates nothing. Returns the number of pages that left the balloon.
     ///
-    /// Does nothing and returns 0 if [`step`](Self::step) has to finish an earlier request. Calls `wait`
-    /// while the device works on one of this call. If `wait` returns `Break`, the call ends, and
-    /// [`step`](Self::step) finishes the request and brings the balloon back to its size.
+    /// Does nothing and returns 0 if [`step`](Self::step) has to finish an earlier request. Calls
+    /// `wait` while the device works on a request of this call. If `wait` returns `Break`, the call
+    /// ends, and `step` finishes the request and brings the balloon back to its size.
     ///
     /// # Errors
     /// Fails like [`step`](Self::step). Pages that entered the balloon before are accounted for.

@@ -364,8 +364,8 @@ impl Cache {
     }
 
     /// Makes `frame` the page `index`, and marks the page as dirty because the disk lacks its
-    /// content. Returns `None` then, also if the page had this frame before. If the page has another
-    /// frame already, marks that page as dirty, leaves its content, and returns its frame.
+    /// content. Returns `None` then, also if the page had this frame before. If the page has
+    /// another frame already, marks that page as dirty, leaves its content, and returns its frame.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
