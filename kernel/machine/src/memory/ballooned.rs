@@ -11,6 +11,7 @@
 //! | `next`, `previous` | a neighbour, as its frame number plus 1; 0 at an end | 0 |
 
 use super::frame::FrameRef;
+pub use super::helpers::Exchanged;
 use super::helpers::HELPERS;
 use super::memmap::{Descriptor, Kind};
 use crate::sync::SpinLock;
@@ -92,16 +93,6 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
     descriptor.set_owner(0);
     // SAFETY: the reference that `push` gave up for the list, which had the frame.
     unsafe { FrameRef::from_counted(frame) }
-}
-
-/// The result of [`exchange`].
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub struct Exchanged {
-    /// The number of unused frames that are in use now, from the first on. The others stay the
-    /// caller's.
-    pub used: usize,
-    /// The number of frames that have left the balloon. Less than `used` if the device was slow.
-    pub left: usize,
 }
 
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated:

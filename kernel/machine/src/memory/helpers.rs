@@ -1,8 +1,17 @@
 //! The functions of the upper half that free memory when it is short.
 
-use super::ballooned::Exchanged;
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
+
+/// The result of an exchange of frames of the balloon for others.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Exchanged {
+    /// The number of unused frames that are in use now, from the first on. The others stay the
+    /// caller's.
+    pub used: usize,
+    /// The number of frames that have left the balloon. Less than `used` if the device was slow.
+    pub left: usize,
+}
 
 /// The functions of the upper half that memory management calls, mostly when an allocation finds no
 /// free memory. The kernel defines one static of this type, which the linker binds as [`HELPERS`].
