@@ -132,13 +132,6 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     holder.tell("take 400", "taken");
 }
 
-/// Returns a counter of the guest's `/proc/vmstat`.
-#[track_caller]
-fn counter(holder: &mut Holder, name: &str) -> i64 {
-    let answer = holder.ask(&format!("vmstat {name}"));
-    answer.parse().unwrap_or_else(|_| panic!("{answer}"))
-}
-
 /// Shows that a pool of huge pages takes no memory from the balloon, which is the host's limit.
 #[test]
 fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
@@ -151,7 +144,7 @@ fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
     holder.tell("take 1", "taken");
     let mut qmp = Qmp::connect(&socket);
     qmp.set(INFLATED);
-    let before = counter(&mut holder, "balloon_deflate");
+    let before = holder.counter("balloon_deflate");
     // 400 MiB, of which the guest has a quarter.
     holder.tell("write /proc/sys/vm/nr_hugepages 200", "written");
     let pages: u64 = holder
@@ -160,7 +153,7 @@ fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
         .expect("a number");
     assert!((1..64).contains(&pages), "{pages} pages");
     // A small allocation elsewhere may still take a little of it.
-    let deflated = counter(&mut holder, "balloon_deflate") - before;
+    let deflated = holder.counter("balloon_deflate") - before;
     assert!(deflated < 4096, "{deflated} pages left the balloon");
     assert!(qmp.actual() < INFLATED + (16 << 20), "{}", qmp.actual());
 }
@@ -185,13 +178,13 @@ fn pages_of_a_balloon_move() {
         qmp.set(size);
         holder.tell("free", "freed");
         holder.tell("write /proc/sys/vm/compact_memory 1", "written");
-        let moved = counter(&mut holder, "balloon_migrate");
+        let moved = holder.counter("balloon_migrate");
         assert!(moved > 1000, "{moved} pages moved, {cpus} CPUs");
         // The balloon has its size still.
         qmp.set(size);
         let (inflated, deflated) = (
-            counter(&mut holder, "balloon_inflate"),
-            counter(&mut holder, "balloon_deflate"),
+            holder.counter("balloon_inflate"),
+            holder.counter("balloon_deflate"),
         );
         assert_eq!(inflated - deflated, 128 << 8, "pages, {cpus} CPUs");
         qmp.set(MEMORY);

@@ -259,6 +259,13 @@ impl Holder {
         assert_eq!(self.ask(line), answer, "as the answer to {line:?}");
     }
 
+    /// Returns a counter of the guest's `/proc/vmstat`.
+    #[track_caller]
+    pub(crate) fn counter(&mut self, name: &str) -> i64 {
+        let answer = self.ask(&format!("vmstat {name}"));
+        answer.parse().unwrap_or_else(|_| panic!("{answer}"))
+    }
+
     pub(crate) fn resident_mib(&self) -> u64 {
         self.guest.resident_bytes().expect("the guest has a RAM") >> 20
     }

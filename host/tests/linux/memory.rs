@@ -15,21 +15,31 @@ const START_MIB: u64 = 16;
 /// A time that is longer than two passes of the reporter.
 const TWO_PASSES: Duration = Duration::from_secs(6);
 
+/// The guest's counter of reports of free memory.
+const REPORTS: &str = "page_reporting_requests";
+
 #[test]
 fn freed_memory_leaves_the_host_again_and_again() {
-    let mut holder = Holder::start(&["-m", "512M", "-c", "2"]);
-    for round in 0..3 {
-        holder.tell("take 300", "taken");
-        assert!(holder.resident_mib() >= 300, "round {round}");
-        holder.tell("free", "freed");
-        holder.falls_to(START_MIB);
+    for mode in ["shared", "reporting"] {
+        let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", mode]);
+        for round in 0..3 {
+            let before = holder.counter(REPORTS);
+            holder.tell("take 300", "taken");
+            assert!(holder.resident_mib() >= 300, "{mode}, round {round}");
+            holder.tell("free", "freed");
+            holder.falls_to(START_MIB);
+            let reported = holder.counter(REPORTS) > before;
+            assert_eq!(reported, mode == "reporting", "{mode}, round {round}");
+        }
+        holder.ask("show /proc/meminfo");
     }
-    holder.ask("show /proc/meminfo");
 }
 
 #[test]
 fn small_pieces_come_back_once_the_order_is_small() {
-    let mut holder = Holder::start(&["-m", "512M", "-c", "2"]);
+    let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "reporting"]);
+    // No block becomes free because its pages are moved.
+    holder.tell("write /proc/sys/vm/compaction_proactiveness 0", "written");
     let order = "/sys/module/page_reporting/parameters/page_reporting_order";
     holder.tell(&format!("show {order}"), "9");
     holder.tell(&format!("write {order} 0"), "written");
@@ -43,6 +53,9 @@ fn small_pieces_come_back_once_the_order_is_small() {
         "{} MiB",
         holder.resident_mib()
     );
+    // A request has up to 32 ranges, here of a page each.
+    let requests = holder.counter(REPORTS);
+    assert!(requests >= 80 * 256 / 32, "{requests} requests");
     holder.tell("free", "freed");
     holder.falls_to(START_MIB);
 }
