@@ -1,9 +1,10 @@
 //! Grants that stay mapped between requests, if the front-end agrees.
 //!
-//! Pages that one request needs and that are not mapped yet are mapped together, as a *batch*,
-//! because each mapping costs the kernel a memory area. A batch is unmapped as a whole. The least
-//! recently used batches are unmapped if there is no space for others, unused ones after a time,
-//! and all under memory pressure. A batch that a request uses stays mapped.
+//! Pages that one request needs and that are not mapped yet are mapped together, as *batches* of up
+//! to [`BATCH_GRANTS`], because each mapping costs the kernel a memory area. A batch is unmapped as
+//! a whole, so a page that is used often keeps only few others mapped. The least recently used
+//! batches are unmapped if there is no space for others, unused ones after a time, and all under
+//! memory pressure. A batch that a request uses stays mapped.
 
 use super::grants::{DomainId, GRANT_BYTES, GrantRef, Grants, Mapping};
 use crate::time::Micros;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// Minimum time between two checks of mapped grants against the limits.
 pub const PURGE_INTERVAL: Duration = Duration::from_millis(100);
+/// The most grants that are mapped, and unmapped, together.
+pub const BATCH_GRANTS: usize = 8;
 /// Percentage of the limit that is unmapped at once if a request found no space.
 const PURGE_PERCENT: u32 = 5;
 
@@ -83,10 +86,9 @@ impl Persistent {
         self.count
     }
 
-    /// Returns the pages `wanted`, mapped, in order, and notes their use at `now`. Those that are
-    /// not mapped yet are mapped in one batch. Returns `None`, and maps none, if more than `most`
-    /// grants would then be mapped or mapping fails; the caller can still copy. In the first case,
-    /// the next [`Self::purge`] makes space.
+    /// Returns the pages `wanted`, mapped, in order, and notes their use at `now`. Returns `None`
+    /// if a mapping fails, or if more than `most` grants would then be mapped; the caller can still
+    /// copy. In the second case nothing was mapped, and the next [`Self::purge`] makes space.
     pub fn pages(
         &mut self,
         wanted: &[GrantRef],
@@ -103,7 +105,9 @@ impl Persistent {
                 self.short = true;
                 return None;
             }
-            self.map(missing, now)?;
+            for batch in missing.chunks(BATCH_GRANTS) {
+                self.map(batch, now)?;
+            }
         }
         let held = wanted.iter().map(|grant| self.pages.get(grant).cloned());
         let held: Option<Vec<_>> = held.collect();
@@ -114,11 +118,11 @@ impl Persistent {
     }
 
     /// Maps `missing` as one batch. Returns `None` if that fails.
-    fn map(&mut self, missing: Vec<GrantRef>, now: Micros) -> Option<()> {
-        let mapping = Mapping::new(&self.grants, self.domain, &missing, true).ok()?;
+    fn map(&mut self, missing: &[GrantRef], now: Micros) -> Option<()> {
+        let mapping = Mapping::new(&self.grants, self.domain, missing, true).ok()?;
         let batch = Rc::new(GrantBatch {
             mapping,
-            grants: missing,
+            grants: missing.to_vec(),
             last_used: Cell::new(now),
         });
         for (page, grant) in batch.grants.iter().enumerate() {
@@ -223,6 +227,29 @@ mod tests {
             // The least recently used batch was unmapped.
             assert!(!persistent.pages.contains_key(&GrantRef(0)));
         }
+    }
+
+    #[test]
+    fn a_page_that_is_used_often_keeps_few_others() {
+        let batch = u32::try_from(BATCH_GRANTS).unwrap();
+        let mut persistent = Persistent::new(FakeGrants::new(200), DOMAIN);
+        let wanted: Vec<_> = (0..64).map(GrantRef).collect();
+        assert!(persistent.pages(&wanted, 100, Micros(0)).is_some());
+        let limits = Limits {
+            grants: 100,
+            unused: Duration::from_secs(60),
+        };
+        let later = Micros(0) + Duration::from_secs(59);
+        let held = persistent.pages(&[GrantRef(20)], 100, later);
+        persistent.purge(limits, later);
+        assert_eq!(persistent.count, 64);
+        persistent.purge(limits, later + Duration::from_secs(2));
+        assert_eq!(persistent.count, batch);
+        persistent.reclaim();
+        assert_eq!(persistent.count, batch, "a request uses one");
+        drop(held);
+        persistent.reclaim();
+        assert_eq!(persistent.count, 0);
     }
 
     #[test]
