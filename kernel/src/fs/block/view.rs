@@ -42,11 +42,15 @@ impl PageSource for View {
     fn page(&self, index: u64, _: Wish) -> Result<Option<FrameRef>, Errno> {
         /// The number of pages that are read together, as a fault maps them together.
         const AROUND: u64 = 16;
+        /// The number of dirty pages of the disk up to which a fault does not wait for writes, even
+        /// if other files have many. To write a page unmaps it, so a store would never end if each
+        /// of its faults had the page of the one before written.
+        const FEW: u64 = 16;
         for _ in 0..TRIES {
             if index >= self.cache.pages() {
                 return Ok(None);
             }
-            if self.changes {
+            if self.changes && self.cache.unwritten().0 > FEW {
                 writeback::throttle(self.cache);
             }
             let is_read = self.cache.ready(index, true).is_none();

@@ -9,6 +9,7 @@
 
 use super::super::used;
 use super::node::HostNode;
+use super::writeback;
 use crate::drivers::volume::{self, FRAMES_MAX, Opcode, Outgoing, Request, change};
 use crate::vm::{PageOwner, relocate_in};
 use alloc::sync::Weak;
@@ -184,7 +185,7 @@ impl HostNode {
         }
         drop(content);
         if newly {
-            stats::count_dirty_pages(1);
+            writeback::count_dirty(1);
         }
         true
     }
@@ -233,7 +234,7 @@ impl HostNode {
             if len > 0 {
                 content.dirty -= len as u64;
                 drop(content);
-                stats::count_dirty_pages(-(len as i64));
+                writeback::count_dirty(-(len as i64));
                 return Some((at, len));
             }
         }
@@ -316,7 +317,7 @@ impl HostNode {
             drop(batch);
             memory::count_file_frames(-(taken as i64));
             stats::count_host_pages(-(taken as i64));
-            stats::count_dirty_pages(-dirty);
+            writeback::count_dirty(-dirty);
             dropped += taken;
             if over {
                 break;

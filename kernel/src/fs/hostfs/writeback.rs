@@ -11,7 +11,7 @@ use super::{ALL, Hostfs};
 use crate::drivers::volume::{self, Opcode, Request};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::{self, stats};
@@ -22,11 +22,15 @@ use machine::sync::{Mutex, SpinLock, WaitQueue};
 const INTERVAL: Nanos = Nanos::from_secs(5);
 /// The part of all memory that may be dirty is one in this number.
 const LIMIT_PART: u64 = 20;
+/// The part of that limit that files of the host may have dirty in any case is one in this number.
+const OWN_PART: u64 = 8;
 /// Recently opened files, whose pages are kept.
 const LATELY: usize = 256;
 /// Pages that are dropped after a failed allocation.
 const RELIEF: usize = 512;
 
+/// The number of dirty pages of all files.
+static DIRTY_PAGES: AtomicI64 = AtomicI64::new(0);
 /// Files with dirty pages, or that may get some.
 static DIRTY: SpinLock<Vec<Arc<HostNode>>> = SpinLock::new(Vec::new());
 /// Held while all files are written. Another task that wants the same waits until it is done.
@@ -137,11 +141,23 @@ impl HostNode {
     }
 }
 
+/// Adds `change`, which may be negative, to the number of dirty pages.
+pub(super) fn count_dirty(change: i64) {
+    // Relaxed: compared with a limit.
+    DIRTY_PAGES.fetch_add(change, Ordering::Relaxed);
+    stats::count_dirty_pages(change);
+}
+
 /// If more pages are dirty than the limit allows, writes pages to the host, first those of `node`.
 /// Call this before a page becomes dirty, without a spin lock.
+///
+/// The limit includes pages of disks, which only the disks' writers write. Does nothing while files
+/// of the host have few dirty pages: to write a page unmaps it, so a store to a mapping would never
+/// end if each of its faults wrote the page of the one before.
 pub(super) fn throttle(node: &HostNode) {
     let limit = memory::allocator().managed_frames() / LIMIT_PART;
-    if stats::unwritten().0 <= limit {
+    let own = DIRTY_PAGES.load(Ordering::Relaxed);
+    if stats::unwritten().0 <= limit || own <= (limit / OWN_PART).cast_signed() {
         return;
     }
     node.write_back();
