@@ -326,3 +326,27 @@ fn what_no_program_uses_of_its_files_goes() {
         assert!(said.ends_with(" = 0\n") && !said.contains(": NO"), "{said}");
     }
 }
+
+/// Shows that a store to a mapped file ends, though more pages are dirty than may be, which another
+/// file's writers have to write.
+#[test]
+fn stores_end_while_many_pages_of_another_file_are_dirty() {
+    let program = programs::text(programs::path("dirty"));
+    let words = |dirty: &str, mib: &str, mapped: &str| {
+        [program.clone(), dirty.into(), mib.into(), mapped.into()]
+    };
+    let scratch = Scratch::new("volume-dirty");
+    let at = volume(&scratch, "/v");
+    let options = ["-m", "128M", "--volume", &at, "--disk", "ram:32M"];
+    let outcome = ebb::run(300, &options, &words("/dev/vda", "10", "/v/file"));
+    assert_eq!(outcome.expect(0).out(), "stored\n");
+    let bytes = fs::read(scratch.path("file")).expect("a file");
+    let first = bytes.iter().step_by(4096).copied();
+    let wanted = (0..256).map(|page: u32| page.wrapping_add(1).to_le_bytes()[0]);
+    assert!(first.eq(wanted), "all stores are on the host");
+
+    let mut options = options.to_vec();
+    options.extend(["--sysctl", "vm.dirty_bytes=8192"]);
+    let outcome = ebb::run(300, &options, &words("/v/other", "1", "/dev/vda"));
+    assert_eq!(outcome.expect(0).out(), "stored\n");
+}
