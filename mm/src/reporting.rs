@@ -334,8 +334,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget for a zone with `free_frames` free frames, of which blocks of `order` are
-    /// reported.
+    /// Returns the budget for a zone with `free_frames` free frames. Blocks of `order` and above
+    /// are reported.
     fn new(free_frames: u64, order: Order) -> Self {
         let part = free_frames.div_ceil(PASS_PART);
         Self {

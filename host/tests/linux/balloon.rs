@@ -102,9 +102,9 @@ fn its_statistics_count_the_pages_of_the_pool() {
     }
 }
 
-#[test]
-fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
-    let folder = Scratch::new("balloon");
+/// Starts a guest of two CPUs, and inflates its balloon until [`INFLATED`] bytes are left. `folder`
+/// is for its monitor's socket.
+fn inflated(folder: &Scratch) -> (Holder, Qmp) {
     let socket = folder.folder().join("qmp");
     let monitor = with_monitor(&socket);
     let mut options = vec!["-m", "512M", "-c", "2"];
@@ -113,6 +113,13 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     holder.tell("take 1", "taken");
     let mut qmp = Qmp::connect(&socket);
     qmp.set(INFLATED);
+    (holder, qmp)
+}
+
+#[test]
+fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
+    let folder = Scratch::new("balloon");
+    let (mut holder, mut qmp) = inflated(&folder);
     // The program needs more memory than is left. The balloon is deflated first, and no process is
     // killed.
     holder.tell("take 300", "taken");
@@ -136,16 +143,9 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
 #[test]
 fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
     let folder = Scratch::new("balloon-pool");
-    let socket = folder.folder().join("qmp");
-    let monitor = with_monitor(&socket);
-    let mut options = vec!["-m", "512M", "-c", "2"];
-    options.extend(monitor.iter().map(String::as_str));
-    let mut holder = Holder::start(&options);
-    holder.tell("take 1", "taken");
-    let mut qmp = Qmp::connect(&socket);
-    qmp.set(INFLATED);
+    let (mut holder, mut qmp) = inflated(&folder);
     let before = holder.counter("balloon_deflate");
-    // 400 MiB, of which the guest has a quarter.
+    // 400 MiB. The guest has about a quarter of that left.
     holder.tell("write /proc/sys/vm/nr_hugepages 200", "written");
     let pages: u64 = holder
         .ask("show /proc/sys/vm/nr_hugepages")

@@ -20,7 +20,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 const OLD: usize = 0;
 const NEW: usize = 1;
-/// Index of the first of the frames for private copies, of which each space has one.
+/// Index of the first frame for private copies. Each space has one such frame.
 const OWN: usize = 2;
 const BEFORE: u32 = 1;
 const STORED: u32 = 7;

@@ -20,7 +20,7 @@ use super::{
 /// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
 const SCAN_LASTS: Duration = Duration::from_secs(1);
 /// The number of consecutive pageblocks that the background thread could not empty after which it
-/// pauses in the zone. An attempt at a pageblock of which few frames are in use costs little.
+/// pauses in the zone. An attempt at a pageblock with few frames in use costs little.
 const FRUITLESS: u32 = 512;
 /// The number of frames in use of such pageblocks, all together, after which it pauses too: that of
 /// 16 full ones.
