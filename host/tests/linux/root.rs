@@ -357,7 +357,8 @@ fn await_file(path: &Path) {
 }
 
 /// Shows that a guest sees what the host has changed, replaced and removed meanwhile, and that who
-/// has a file open keeps what was read of it.
+/// has a file open keeps what was read of it. The guest pauses before it opens the files again,
+/// because it trusts an answer of the host for 50 ms.
 #[test]
 fn what_the_host_changes_is_seen_by_the_next_open() {
     let scratch = Scratch::new("below-edited");
@@ -385,7 +386,7 @@ fn what_the_host_changes_is_seen_by_the_next_open() {
     symlink("s.sh", root.join("link")).expect("a new link");
     let script = "cd /; cat s.sh link gone > /dev/null; ls -l mode large kept > /dev/null
         chmod 600 kept; exec 3< open; head -c 1 <&3; exec 4< large; echo
-        touch /v/ready; until [ -e /v/go ]; do sleep .1; done
+        touch /v/ready; until [ -e /v/go ]; do sleep .1; done; sleep .1
         head -c 1 <&3; echo
         for turn in 1 2; do
             sh s.sh; sh link; cat gone 2> /dev/null || echo is gone
