@@ -7,24 +7,16 @@
 //! then wakes therefore finds the waiter. The read may fault and block, so no lock is held. A
 //! wake-up that arrives during the read counts.
 
-#![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
-
 use super::futex_pi;
 use crate::process;
-use logic::errno::{Errno, SysResult};
-use logic::list::{Linked, Links, List, Sift};
-use machine::arch::clock::Nanos;
-use machine::sync::SpinLock;
-
 use crate::vm::uaccess::atomic;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::UnsafeCell;
 use core::hash::{Hash, Hasher};
-use core::marker::PhantomPinned;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use machine::sched::{self, Thread};
+use logic::errno::{Errno, SysResult};
+use logic::list::Sift;
+use machine::arch::clock::Nanos;
+use machine::sched::wait_table::{self, WaitTable};
 
 const BUCKETS: usize = 1024;
 
@@ -100,101 +92,51 @@ impl Hasher for Fnv {
     }
 }
 
-/// A waiting task's entry in a bucket. It lies on the task's stack.
+/// What a waiting task waits for.
 struct Waiter {
-    thread: NonNull<Thread>,
+    /// The futex. Requeue changes it.
+    key: Key,
     bits: u32,
     /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`), or `None`. Ordinary wakers
     /// skip waiters that take a lock.
     lock: Option<Key>,
-    woken: AtomicBool,
-    /// The index of the waiter's bucket. Requeue changes it under both buckets' locks.
-    bucket: AtomicUsize,
-    /// The futex at which the task waits. Requeue changes it. The bucket's lock guards the key and
-    /// the links.
-    key: UnsafeCell<Key>,
-    links: Links<Self>,
-    _pinned: PhantomPinned,
 }
 
-// SAFETY: the thread's pointer is valid while the waiter exists, and threads are shared between
-// CPUs. The bucket's lock guards the key.
-unsafe impl Sync for Waiter {}
+type Bucket<'a> = wait_table::Bucket<'a, Waiter, BUCKETS>;
 
-// SAFETY: always returns the same field, which only lists use.
-unsafe impl Linked for Waiter {
-    fn links(&self) -> &Links<Self> {
-        &self.links
-    }
-}
+static TABLE: WaitTable<Waiter, BUCKETS> = WaitTable::new();
 
-impl Waiter {
-    /// Makes the current task's waiter, which is in no bucket yet.
-    fn new(key: Key, bits: u32, lock: Option<Key>) -> Self {
-        Self {
-            thread: sched::current().as_non_null(),
-            bits,
-            lock,
-            woken: AtomicBool::new(false),
-            bucket: AtomicUsize::new(key.bucket()),
-            key: UnsafeCell::new(key),
-            links: Links::new(),
-            _pinned: PhantomPinned,
-        }
-    }
-
-    /// Returns the futex that the waiter waits for.
-    ///
-    /// # Safety
-    /// The caller holds the lock of the waiter's bucket.
-    unsafe fn key(&self) -> Key {
-        // SAFETY: the caller holds the bucket's lock, which guards the key.
-        unsafe { *self.key.get() }
-    }
-}
-
-type Bucket = List<Waiter>;
-
-static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
-
-/// Wakes up to `limit` waiters of `key` whose bits meet `bits`, oldest first, and returns their
-/// number. The caller has locked the bucket.
+/// Wakes up to `limit` waiters of `key` in its `bucket` whose bits meet `bits`, oldest first, and
+/// returns their number.
 ///
 /// All these waiters must be on their way to `lock` (`None`: to no lock). Stops at the first waiter
 /// with another lock and fails with `EINVAL`.
-fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<Key>) -> SysResult {
+fn wake_in(
+    bucket: &mut Bucket<'_>,
+    key: Key,
+    limit: usize,
+    bits: u32,
+    lock: Option<Key>,
+) -> SysResult {
     let mut count = 0;
     let mut mixed = false;
-    bucket.sift(
-        |waiter| {
-            if count == limit {
-                return Sift::Stop;
-            }
-            // SAFETY: the waiter is in the bucket, whose lock the caller holds.
-            if unsafe { waiter.key() } != key {
-                return Sift::Keep;
-            }
-            if waiter.lock != lock {
-                mixed = true;
-                return Sift::Stop;
-            }
-            if waiter.bits & bits == 0 {
-                return Sift::Keep;
-            }
-            count += 1;
-            Sift::Take
-        },
-        |waiter| {
-            // SAFETY: the waiter and its thread are valid: a task leaves its wait only after it has
-            // taken the lock that the caller holds.
-            unsafe {
-                // Release: the woken task may read `woken` without the lock. It then sees all that
-                // the waker did before.
-                waiter.as_ref().woken.store(true, Ordering::Release);
-                sched::wake(waiter.as_ref().thread.as_ref());
-            }
-        },
-    );
+    bucket.wake(|waiter| {
+        if count == limit {
+            return Sift::Stop;
+        }
+        if waiter.key != key {
+            return Sift::Keep;
+        }
+        if waiter.lock != lock {
+            mixed = true;
+            return Sift::Stop;
+        }
+        if waiter.bits & bits == 0 {
+            return Sift::Keep;
+        }
+        count += 1;
+        Sift::Take
+    });
     if mixed { Err(Errno::EINVAL) } else { Ok(count) }
 }
 
@@ -210,26 +152,7 @@ pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysRe
         return Err(Errno::EINVAL);
     }
     let key = Key::of(address, shared)?;
-    wake_in(&mut TABLE[key.bucket()].lock(), key, limit, bits, None)
-}
-
-/// Takes a waiter out of its bucket. Returns `true` if a waker had done so already.
-fn leave(waiter: &Waiter) -> bool {
-    // Ends: each turn means that another CPU has requeued the waiter in between.
-    loop {
-        let index = waiter.bucket.load(Ordering::Acquire);
-        let mut bucket = TABLE[index].lock();
-        if waiter.woken.load(Ordering::Acquire) {
-            return true;
-        }
-        if waiter.bucket.load(Ordering::Acquire) == index {
-            // SAFETY: the waiter is not woken, so it is in the bucket that it names.
-            unsafe { bucket.remove(NonNull::from(waiter)) };
-            // The waiter then counts as being in no bucket.
-            waiter.woken.store(true, Ordering::Relaxed);
-            return false;
-        }
-    }
+    wake_in(&mut TABLE.lock(key.bucket()), key, limit, bits, None)
 }
 
 /// Waits at the futex at `address` if its word is `expected`. A wake-up whose bits meet `bits` ends
@@ -314,13 +237,8 @@ pub(crate) fn send_to_lock(
     if atomic::load_u32(from)? != expected {
         return Err(Errno::EAGAIN);
     }
-    wake_in(
-        &mut TABLE[key.bucket()].lock(),
-        key,
-        limit,
-        u32::MAX,
-        Some(to),
-    )
+    let bucket = &mut TABLE.lock(key.bucket());
+    wake_in(bucket, key, limit, u32::MAX, Some(to))
 }
 
 /// Waits like [`wait`] for a wake-up of the key `key`. `lock` is the lock that the task takes
@@ -337,22 +255,21 @@ fn wait_for(
     if atomic::load_u32(address)? != expected {
         return Err(Errno::EAGAIN);
     }
-    let waiter = Waiter::new(key, bits, lock);
-    // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
-    unsafe { TABLE[key.bucket()].lock().push_back(NonNull::from(&waiter)) };
-    let result = match atomic::load_u32(address) {
-        Ok(word) if word == expected => sleep(|| waiter.woken.load(Ordering::Acquire), deadline),
-        Ok(_) => Err(Errno::EAGAIN),
-        Err(error) => Err(error),
-    };
-    let woken = leave(&waiter);
-    match result {
+    let waiter = Waiter { key, bits, lock };
+    let left = TABLE
+        .lock(key.bucket())
+        .wait(waiter, |waiting| match atomic::load_u32(address) {
+            Ok(word) if word == expected => Ok(waiting.sleep(deadline)?),
+            Ok(_) => Err(Errno::EAGAIN),
+            Err(error) => Err(error),
+        });
+    match left.result {
         // Woken at the same moment. The wake-up counts, because it must not be lost.
-        Err(Errno::ETIMEDOUT | Errno::ERESTARTSYS) if woken => Ok(0),
+        Err(Errno::ETIMEDOUT | Errno::ERESTARTSYS) if left.woken => Ok(0),
         Err(error) => {
-            if woken {
+            if left.woken {
                 // The wake-up was meant for a task that really waits, so pass it on.
-                let _ = wake_in(&mut TABLE[key.bucket()].lock(), key, 1, bits, lock);
+                let _ = wake_in(&mut TABLE.lock(key.bucket()), key, 1, bits, lock);
             }
             Err(error)
         }
@@ -384,65 +301,32 @@ pub(crate) struct Word {
 /// with `ETIMEDOUT` at `deadline`. Fails with `EINVAL` if an address is no multiple of 4, with
 /// `EFAULT` if a word cannot be read, and with `ENOMEM`.
 pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult {
-    let mut waiters: Vec<Waiter> = Vec::new();
-    waiters
+    let mut places = Vec::new();
+    places
         .try_reserve_exact(words.len())
         .map_err(|_| Errno::ENOMEM)?;
     for word in words {
         let key = Key::of(word.address, word.shared)?;
-        waiters.push(Waiter::new(key, u32::MAX, None));
-    }
-    // The waiters do not move from here on: each stays in a bucket until `leave` takes it out.
-    let mut entered = 0;
-    let mut result = Ok(());
-    for (word, waiter) in words.iter().zip(&waiters) {
-        let index = waiter.bucket.load(Ordering::Relaxed);
-        // SAFETY: the vector does not change until all waiters that entered a bucket have left it,
-        // below.
-        unsafe { TABLE[index].lock().push_back(NonNull::from(waiter)) };
-        entered += 1;
-        result = match atomic::load_u32(word.address) {
-            Ok(now) if now == word.expected => continue,
-            Ok(_) => Err(Errno::EAGAIN),
-            Err(error) => Err(error),
+        let waiter = Waiter {
+            key,
+            bits: u32::MAX,
+            lock: None,
         };
-        break;
+        places.push((key.bucket(), waiter));
     }
-    if result.is_ok() {
-        let any = || waiters.iter().any(|one| one.woken.load(Ordering::Acquire));
-        result = sleep(any, deadline);
-    }
-    let mut last = None;
-    for (n, waiter) in waiters.iter().enumerate().take(entered) {
-        if leave(waiter) {
-            last = Some(n);
+    let (result, last) = TABLE.wait_at_each(places, |several| {
+        for word in words {
+            several.enter();
+            if atomic::load_u32(word.address)? != word.expected {
+                return Err(Errno::EAGAIN);
+            }
         }
-    }
+        Ok(several.sleep(deadline)?)
+    })?;
     // As on Linux a wake-up counts before any error, and the last of several wake-ups wins.
     match last {
         Some(n) => Ok(n),
         None => result.map(|()| 0),
-    }
-}
-
-/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task. Fails with
-/// `ERESTARTSYS` at a signal, and with `ETIMEDOUT` at `deadline`. `None` means no time limit.
-fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno> {
-    let task = process::current();
-    loop {
-        sched::prepare_to_block();
-        if woken() {
-            sched::cancel_block();
-            return Ok(());
-        }
-        if task.signal_pending() {
-            sched::cancel_block();
-            return Err(Errno::ERESTARTSYS);
-        }
-        if sched::block_until(deadline) {
-            sched::cancel_block();
-            return Err(Errno::ETIMEDOUT);
-        }
     }
 }
 
@@ -470,52 +354,29 @@ pub(crate) fn requeue(
     {
         return Err(Errno::EAGAIN);
     }
-    let (a, b) = (source.bucket(), target.bucket());
-    // Locked in the order of their indices, so that two requeues cannot deadlock.
-    let mut low = TABLE[a.min(b)].lock();
-    let mut high = (a != b).then(|| TABLE[a.max(b)].lock());
-    let (from, to) = match high.as_deref_mut() {
-        None => (&mut *low, None),
-        Some(high) if a < b => (&mut *low, Some(high)),
-        Some(high) => (high, Some(&mut *low)),
-    };
-    let woken = wake_in(from, source, wake_limit, u32::MAX, None)?;
+    let mut buckets = TABLE.lock_both(source.bucket(), target.bucket());
+    let woken = wake_in(buckets.from(), source, wake_limit, u32::MAX, None)?;
     let mut count = 0;
     let mut mixed = false;
-    let mut moved = Bucket::new();
-    from.sift(
-        |waiter| {
-            if count == move_limit {
-                return Sift::Stop;
-            }
-            // SAFETY: the lock of the waiter's bucket is held.
-            if unsafe { waiter.key() } != source {
-                return Sift::Keep;
-            }
-            if waiter.lock.is_some() {
-                mixed = true;
-                return Sift::Stop;
-            }
-            count += 1;
-            // A waiter that would move to its own futex stays there but counts, as on Linux.
-            if source == target {
-                Sift::Keep
-            } else {
-                Sift::Take
-            }
-        },
-        |waiter| {
-            // SAFETY: both buckets are locked, so the waiter is valid and stays where it is. It is
-            // in no list now.
-            unsafe {
-                *waiter.as_ref().key.get() = target;
-                // Release: pairs with the Acquire in `leave`.
-                waiter.as_ref().bucket.store(b, Ordering::Release);
-                moved.push_back(waiter);
-            }
-        },
-    );
-    to.unwrap_or(from).append(&mut moved);
+    buckets.send(|waiter| {
+        if count == move_limit {
+            return Sift::Stop;
+        }
+        if waiter.key != source {
+            return Sift::Keep;
+        }
+        if waiter.lock.is_some() {
+            mixed = true;
+            return Sift::Stop;
+        }
+        count += 1;
+        // A waiter that would move to its own futex stays there but counts, as on Linux.
+        if source == target {
+            return Sift::Keep;
+        }
+        waiter.key = target;
+        Sift::Take
+    });
     if mixed {
         return Err(Errno::EINVAL);
     }

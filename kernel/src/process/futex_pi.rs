@@ -9,20 +9,17 @@
 //! Then it enters the queue, and then it reads the word again. An owner that unlocked in between
 //! has changed the word.
 
-#![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
-
 use super::futex::Key;
 use crate::process;
 use crate::process::task::{Marks, Task, find_task};
 use crate::vm::uaccess::atomic;
 use alloc::sync::Arc;
-use core::marker::PhantomPinned;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
-use logic::list::{Linked, Links, List, Sift};
+use logic::list::Sift;
 use machine::arch::clock::Nanos;
-use machine::sched::{self, Thread};
+use machine::sched;
+use machine::sched::wait_table::{self, Stop, WaitTable};
 use machine::sync::SpinLock;
 
 /// One for each bit of [`Marks::waited_in`].
@@ -36,118 +33,94 @@ const TID_MASK: u32 = 0x3fff_ffff;
 /// The longest chain of owners that is searched for a circle; Linux's `max_lock_depth`.
 const MAX_CHAIN: usize = 1024;
 
-/// States of a waiter.
-mod outcome {
-    /// The task waits.
-    pub(super) const NONE: u32 = 0;
+/// How a waker ended a wait.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Outcome {
     /// The task is the owner, and the word says so.
-    pub(super) const OWNER: u32 = 1;
+    Owner,
     /// The owner died, and the task is the first that may take the lock over.
-    pub(super) const ORPHAN: u32 = 2;
-    /// The task has left the queue by itself.
-    pub(super) const LEFT: u32 = 3;
+    Orphan,
 }
 
-/// A waiting task's entry in a bucket. It lies on the task's stack.
+/// A waiting task.
 struct Waiter {
-    thread: NonNull<Thread>,
-    /// The task's marks, which hold the owner that it waits for.
-    marks: NonNull<Marks>,
+    /// The task, whose marks hold the owner that it waits for.
+    task: Arc<Task>,
+    /// The task's thread number when the wait began.
     tid: u32,
+    /// The lock.
     key: Key,
-    /// The thread number of the lock's owner; guarded by the bucket's lock.
-    owner: AtomicU32,
-    /// A state of [`outcome`]; changed under the bucket's lock.
-    outcome: AtomicU32,
-    links: Links<Self>,
-    _pinned: PhantomPinned,
+    /// The thread number of the lock's owner.
+    owner: u32,
+    /// How a waker ended the wait, or `None` as long as it goes on.
+    outcome: Option<Outcome>,
 }
 
-// SAFETY: the objects behind the pointers live while the waiter does, and CPUs may share them.
-unsafe impl Sync for Waiter {}
+type Bucket<'a> = wait_table::Bucket<'a, Waiter, BUCKETS>;
 
-// SAFETY: always returns the same field, which only lists use.
-unsafe impl Linked for Waiter {
-    fn links(&self) -> &Links<Self> {
-        &self.links
-    }
-}
-
-type Bucket = List<Waiter>;
-
-static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
-
-fn bucket(key: Key) -> &'static SpinLock<Bucket> {
-    &TABLE[key.bucket() % BUCKETS]
-}
+static TABLE: WaitTable<Waiter, BUCKETS> = WaitTable::new();
 
 /// Returns the bit of the key's bucket in [`Marks::waited_in`].
 fn bit(key: Key) -> u64 {
     1 << (key.bucket() % BUCKETS)
 }
 
-/// Returns the buckets in which tasks may wait for the owner with these marks, with their bits.
-fn waited_in(marks: &Marks) -> impl Iterator<Item = (u64, &'static SpinLock<Bucket>)> + use<> {
+/// Returns the indices of the buckets in which tasks may wait for the owner with these marks.
+fn waited_in(marks: &Marks) -> impl Iterator<Item = usize> + use<> {
     // SeqCst: see `release_all`.
     let mut left = marks.waited_in.load(Ordering::SeqCst);
     core::iter::from_fn(move || {
-        let at = left.trailing_zeros();
+        let at = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
         // There is no bucket for the 64 of an empty set.
-        let bucket = TABLE.get(at as usize)?;
-        left &= left - 1;
-        Some((1u64 << at, bucket))
+        (at < BUCKETS).then_some(at)
     })
 }
 
-/// Returns the waiter of a locked bucket that is first in turn among those for which `wanted`
-/// returns `true`. Returns `None` if there is none.
-fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
-    let mut found: Option<(NonNull<Waiter>, u32)> = None;
-    bucket.sift(
-        |waiter| {
-            let priority = waiter.priority();
-            if wanted(waiter) && found.is_none_or(|(_, best)| priority > best) {
-                found = Some((NonNull::from(waiter), priority));
-            }
-            Sift::Keep
-        },
-        |_| {},
-    );
-    found.map(|(waiter, _)| waiter)
+/// The waiter that is first in turn: its lock, and its thread number.
+#[derive(Copy, Clone)]
+struct First {
+    key: Key,
+    tid: u32,
 }
 
-/// Takes the waiter `first` out of its locked bucket and clears the owner that its task waits for.
-/// Notes that task as the owner in the other waiters for the same lock.
-fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
-    // SAFETY: a waiter leaves its bucket only under the bucket's lock, which the caller holds. So
-    // waiters and their tasks' marks are valid.
-    let (key, tid) = unsafe { (first.as_ref().key, first.as_ref().tid) };
+/// Returns the waiter of the bucket that is first in turn among those for which `wanted` returns
+/// `true`. Returns `None` if there is none.
+fn first(bucket: &mut Bucket<'_>, wanted: impl Fn(&Waiter) -> bool) -> Option<First> {
+    let mut found: Option<(First, u32)> = None;
+    bucket.for_each(|waiter| {
+        let priority = waiter.task.priority();
+        if wanted(waiter) && found.is_none_or(|(_, best)| priority > best) {
+            let (key, tid) = (waiter.key, waiter.tid);
+            found = Some((First { key, tid }, priority));
+        }
+    });
+    found.map(|(first, _)| first)
+}
+
+/// Wakes the waiter `first` of the bucket with `outcome`, and clears the owner that its task waits
+/// for. Notes that task as the owner in the other waiters for the same lock.
+fn hand_to(bucket: &mut Bucket<'_>, first: First, outcome: Outcome) {
     let mut others = false;
-    bucket.sift(
-        |waiter| {
-            if NonNull::from(waiter) == first {
-                return Sift::Take;
-            }
-            if waiter.key == key {
-                others = true;
-                // SAFETY: the bucket's lock is held.
-                unsafe { waiter.set_owner(tid) };
-            }
-            Sift::Keep
-        },
-        // SAFETY: the waiter leaves only under the bucket's lock, which is held, so its task's
-        // marks are valid.
-        |waiter| unsafe {
-            let marks = waiter.as_ref().marks;
-            marks.as_ref().waits_for.store(0, Ordering::Relaxed);
-        },
-    );
-    if others {
-        // SAFETY: the bucket's lock is held, and the task waits for it before it leaves.
-        let marks = unsafe { first.as_ref().marks.as_ref() };
-        // SeqCst: as in `wait`. The new owner hands the lock on if it ends.
-        marks.waited_in.fetch_or(bit(key), Ordering::SeqCst);
-    }
+    bucket.for_each(|waiter| {
+        if waiter.key == first.key && waiter.tid != first.tid {
+            others = true;
+            waiter.set_owner(first.tid);
+        }
+    });
+    bucket.wake(|waiter| {
+        if waiter.key != first.key || waiter.tid != first.tid {
+            return Sift::Keep;
+        }
+        waiter.outcome = Some(outcome);
+        let marks = waiter.task.marks();
+        marks.waits_for.store(0, Ordering::Relaxed);
+        if others {
+            // SeqCst: as in `wait`. The new owner hands the lock on if it ends.
+            marks.waited_in.fetch_or(bit(first.key), Ordering::SeqCst);
+        }
+        Sift::Take
+    });
 }
 
 /// Held while a thread's inherited priority is computed and set.
@@ -163,23 +136,18 @@ fn inherit_from_waiters(owner: &Arc<Task>) {
         let inheritance = INHERITANCE.lock();
         let tid = owner.tid();
         let mut best = 0;
-        for (bit, bucket) in waited_in(owner.marks()) {
-            let mut bucket = bucket.lock();
+        for index in waited_in(owner.marks()) {
+            let mut bucket = TABLE.lock(index);
             let mut any = false;
-            bucket.sift(
-                |waiter| {
-                    // Relaxed: the bucket's lock guards it.
-                    if waiter.owner.load(Ordering::Relaxed) == tid {
-                        any = true;
-                        best = best.max(waiter.priority());
-                    }
-                    Sift::Keep
-                },
-                |_| {},
-            );
+            bucket.for_each(|waiter| {
+                if waiter.owner == tid {
+                    any = true;
+                    best = best.max(waiter.task.priority());
+                }
+            });
             if !any {
                 // The bit of a waiter that comes later is set under the bucket's lock, too.
-                owner.marks().waited_in.fetch_and(!bit, Ordering::SeqCst);
+                (owner.marks().waited_in).fetch_and(!(1 << index), Ordering::SeqCst);
             }
         }
         owner.inherit_priority(best);
@@ -194,36 +162,11 @@ fn inherit_from_waiters(owner: &Arc<Task>) {
 }
 
 impl Waiter {
-    /// Returns the real-time priority of the waiter's thread, or 0 if it has none.
-    fn priority(&self) -> u32 {
-        // SAFETY: the thread lives while it waits.
-        unsafe { self.thread.as_ref() }.priority()
-    }
-
     /// Notes `tid` as the lock's owner in the waiter and in its task.
-    ///
-    /// # Safety
-    /// The caller holds the bucket's lock.
-    unsafe fn set_owner(&self, tid: u32) {
-        // Relaxed (both): under the lock, and only a hint for the search for circles.
-        self.owner.store(tid, Ordering::Relaxed);
-        // SAFETY: the task lives while it waits.
-        unsafe { self.marks.as_ref() }
-            .waits_for
-            .store(tid, Ordering::Relaxed);
-    }
-
-    /// Ends the wait with `outcome` and wakes the thread.
-    ///
-    /// # Safety
-    /// The waiter was just taken out of its bucket, whose lock the caller still holds.
-    unsafe fn settle(&self, outcome: u32) {
-        // Release: the woken task may read the outcome without the lock. It then sees all that the
-        // waker did before.
-        self.outcome.store(outcome, Ordering::Release);
-        // SAFETY: the waiter's task leaves only after it has taken the bucket's lock, so the thread
-        // is valid.
-        sched::wake(unsafe { self.thread.as_ref() });
+    fn set_owner(&mut self, tid: u32) {
+        self.owner = tid;
+        // Relaxed: only a hint for the search for circles.
+        self.task.marks().waits_for.store(tid, Ordering::Relaxed);
     }
 }
 
@@ -304,62 +247,55 @@ fn wait(
         return Err(Errno::EPERM);
     }
     let waiter = Waiter {
-        thread: sched::current().as_non_null(),
-        marks: NonNull::from(task.marks()),
+        task: task.to_arc(),
         tid: task.tid(),
         key,
-        owner: AtomicU32::new(owner_tid),
-        outcome: AtomicU32::new(outcome::NONE),
-        links: Links::new(),
-        _pinned: PhantomPinned,
+        owner: owner_tid,
+        outcome: None,
     };
-    {
-        let mut bucket = bucket(key).lock();
-        // SeqCst: set before `is_gone` and the owner's number are read below. `release_all` sets
-        // `is_gone`, and exec the number, and then they read this.
-        owner.marks().waited_in.fetch_or(bit(key), Ordering::SeqCst);
-        // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
-        unsafe {
-            bucket.push_back(NonNull::from(&waiter));
-            waiter.set_owner(owner_tid);
-        }
-    }
+    let bucket = TABLE.lock(key.bucket());
+    // SeqCst: set before `is_gone` and the owner's number are read below. `release_all` sets
+    // `is_gone`, and exec the number, and then they read this.
+    (owner.marks().waited_in).fetch_or(bit(key), Ordering::SeqCst);
+    (task.marks().waits_for).store(owner_tid, Ordering::Relaxed);
     let inherits = task.priority() != 0;
-    let is_gone = owner.marks().is_gone.load(Ordering::SeqCst) != 0;
-    let result = if is_gone || owner.tid() != owner_tid {
-        Err(Errno::ESRCH)
-    } else {
-        match atomic::load_u32(address) {
-            Ok(now) if now != word => Err(Errno::EAGAIN),
-            Ok(_) if closes_circle(&owner, task.tid()) => Err(Errno::EDEADLK),
-            Ok(_) => {
-                if inherits {
-                    inherit_from_waiters(&owner);
-                }
-                sleep(&waiter, deadline)
-            }
-            Err(error) => Err(error),
+    let left = bucket.wait(waiter, |waiting| {
+        let is_gone = owner.marks().is_gone.load(Ordering::SeqCst) != 0;
+        if is_gone || owner.tid() != owner_tid {
+            return Err(Errno::ESRCH);
         }
-    };
-    let outcome = leave(&waiter);
+        if atomic::load_u32(address)? != word {
+            return Err(Errno::EAGAIN);
+        }
+        if closes_circle(&owner, task.tid()) {
+            return Err(Errno::EDEADLK);
+        }
+        if inherits {
+            inherit_from_waiters(&owner);
+        }
+        waiting.sleep(deadline).map_err(|stop| match stop {
+            Stop::Signal => Errno::ERESTARTNOINTR,
+            Stop::Deadline => Errno::ETIMEDOUT,
+        })
+    });
+    let (result, waiter) = (left.result, left.value);
     task.marks().waits_for.store(0, Ordering::Relaxed);
     if inherits || task.priority() != 0 {
         // The owner when the wait began, and the owner that this waiter saw last.
         inherit_from_waiters(&owner);
-        let last = waiter.owner.load(Ordering::Relaxed);
-        if last != owner_tid
-            && let Some(last) = find_task(last)
+        if waiter.owner != owner_tid
+            && let Some(last) = find_task(waiter.owner)
         {
             inherit_from_waiters(&last);
         }
     }
     drop(owner);
-    match outcome {
+    match waiter.outcome {
         // Handed over at the same moment. That counts.
-        outcome::OWNER => Ok(Some(Ok(0))),
+        Some(Outcome::Owner) => Ok(Some(Ok(0))),
         // The owner that has ended may be another one than at the beginning.
-        outcome::ORPHAN => inherit(address, waiter.owner.load(Ordering::Relaxed), task.tid()),
-        _ => match result {
+        Some(Outcome::Orphan) => inherit(address, waiter.owner, task.tid()),
+        None => match result {
             Ok(()) | Err(Errno::EAGAIN) => Ok(None),
             // The owner is gone. The word may be about to say that it died.
             Err(Errno::ESRCH) => {
@@ -402,37 +338,6 @@ fn closes_circle(owner: &Task, tid: u32) -> bool {
     false
 }
 
-fn sleep(waiter: &Waiter, deadline: Option<Nanos>) -> Result<(), Errno> {
-    let task = process::current();
-    loop {
-        sched::prepare_to_block();
-        if waiter.outcome.load(Ordering::Acquire) != outcome::NONE {
-            sched::cancel_block();
-            return Ok(());
-        }
-        if task.signal_pending() {
-            sched::cancel_block();
-            return Err(Errno::ERESTARTNOINTR);
-        }
-        if sched::block_until(deadline) {
-            sched::cancel_block();
-            return Err(Errno::ETIMEDOUT);
-        }
-    }
-}
-
-/// Takes a waiter out of its bucket if it is still there. Returns its outcome.
-fn leave(waiter: &Waiter) -> u32 {
-    let mut bucket = bucket(waiter.key).lock();
-    let outcome = waiter.outcome.load(Ordering::Acquire);
-    if outcome == outcome::NONE {
-        // SAFETY: no waker has taken the waiter out, so it is in its bucket.
-        unsafe { bucket.remove(NonNull::from(waiter)) };
-        waiter.outcome.store(outcome::LEFT, Ordering::Relaxed);
-    }
-    outcome
-}
-
 /// Hands the lock at `address`, which the caller owns, to the waiter that is first in turn
 /// (`FUTEX_UNLOCK_PI`). Without waiters the lock becomes free. Returns 0. `shared` says whether
 /// other processes may use the lock, too.
@@ -450,16 +355,13 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
             return Err(Errno::EPERM);
         }
         let key = Key::of(address, shared)?;
-        let mut bucket = bucket(key).lock();
+        let mut bucket = TABLE.lock(key.bucket());
         let first = first(&mut bucket, |waiter| waiter.key == key);
-        // SAFETY: the waiter is valid while the bucket's lock is held.
-        let new = first.map_or(0, |first| WAITERS | unsafe { first.as_ref() }.tid);
+        let new = first.map_or(0, |first| WAITERS | first.tid);
         match atomic::compare_exchange_u32_nofault(address, word, new) {
             Ok(seen) if seen == word => {
                 if let Some(first) = first {
-                    take_first(&mut bucket, first);
-                    // SAFETY: the waiter was just taken out, and the bucket's lock is still held.
-                    unsafe { first.as_ref().settle(outcome::OWNER) };
+                    hand_to(&mut bucket, first, Outcome::Owner);
                 }
                 drop(bucket);
                 let task = process::current();
@@ -491,17 +393,14 @@ pub(crate) fn release_all(task: &Task) {
 /// because `task` ends, continues with another program, or has another number now. The first waiter
 /// for each of these locks may take the lock over.
 pub(crate) fn hand_over(task: &Task, tid: u32) {
-    for (_, bucket) in waited_in(task.marks()) {
+    for index in waited_in(task.marks()) {
         // Each turn takes one waiter out.
         loop {
-            let mut bucket = bucket.lock();
-            let of_us = |waiter: &Waiter| waiter.owner.load(Ordering::Relaxed) == tid;
-            let Some(first) = first(&mut bucket, of_us) else {
+            let mut bucket = TABLE.lock(index);
+            let Some(first) = first(&mut bucket, |waiter| waiter.owner == tid) else {
                 break;
             };
-            take_first(&mut bucket, first);
-            // SAFETY: the waiter was just taken out, and the bucket's lock is still held.
-            unsafe { first.as_ref().settle(outcome::ORPHAN) };
+            hand_to(&mut bucket, first, Outcome::Orphan);
         }
     }
 }

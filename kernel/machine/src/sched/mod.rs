@@ -4,7 +4,7 @@
 //! - [`logic::sched::state`]: the word that holds a thread's state, and the protocol around it.
 //! - `queue`, [`logic::sched::policy`]: a CPU's run queue and the arithmetic of fairness.
 //! - [`realtime`]: threads that run before those that share by weight.
-//! - [`wait_queue`], [`mutex`], [`timer`]: primitives on which threads block.
+//! - [`wait_queue`], [`wait_table`], [`mutex`], [`timer`]: primitives on which threads block.
 //! - [`wall`]: waits until a time of the wall clock.
 //! - `switch`: the switch from one thread to another.
 //! - `balance`: the CPU for a runnable thread, and work for idle CPUs.
@@ -17,8 +17,8 @@
 //!
 //! # Blocking
 //!
-//! A thread blocks only by [`block`] or [`block_until`]. These files call them: `wait_queue`, and
-//! in the upper half `futex` and `futex_pi`, `signal::stop` and `ptrace::stop`. A thread that
+//! A thread blocks only by [`block`] or [`block_until`]. These files call them: `wait_queue`,
+//! `wait_table`, and in the upper half `signal::stop` and `ptrace::stop`. A thread that
 //! blocks holds no spin lock, which is asserted. A CPU that spins answers requests for TLB flushes,
 //! so two CPUs never wait for each other. A thread that waits for the work of another one blocks or
 //! sleeps. A loop that only yields still receives pending interrupts ([`yield_now`],
@@ -38,6 +38,7 @@ mod tick;
 pub mod timer;
 pub mod transfers;
 pub mod wait_queue;
+pub mod wait_table;
 pub mod wall;
 
 pub use balance::{migrate_current, start_new};

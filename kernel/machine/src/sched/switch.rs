@@ -249,7 +249,11 @@ pub(super) fn yield_now(why: Why) {
 }
 
 /// Ends the current thread. The next thread drops the scheduler's reference to it.
-pub fn exit_current() -> ! {
+///
+/// # Safety
+/// No other thread uses values on the current thread's stack, such as its entry in a queue. They
+/// are not dropped.
+pub unsafe fn exit_current() -> ! {
     current().state.die();
     schedule(Why::Waits);
     unreachable!("a dead thread was scheduled");

@@ -108,7 +108,8 @@ fn begin() -> ! {
     let task = current();
     if let Some(body) = task.body {
         body();
-        sched::exit_current();
+        // SAFETY: the body has returned, so its entries in queues are gone.
+        unsafe { sched::exit_current() };
     }
     task.store_child_tid();
     let top = task.stack_top().expect("a user task has a stack");
