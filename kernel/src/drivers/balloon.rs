@@ -6,8 +6,6 @@
 
 #![expect(unsafe_code, reason = "the device reads and writes memory")]
 
-use super::found::Found;
-use super::hal::Machine;
 use core::fmt;
 use core::ops::ControlFlow;
 use core::ptr::NonNull;
@@ -23,6 +21,8 @@ use machine::memory::ballooned::{self, Exchanged};
 use machine::memory::memmap::Kind;
 use machine::memory::{self, FrameRef, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
+use machine::virtio::Platform;
+use machine::virtio::found::Found;
 use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
 
@@ -39,7 +39,7 @@ const EXCHANGE_PATIENCE: Nanos = Nanos::from_millis(20);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
-type Device = Balloon<Machine, SomeTransport<'static>>;
+type Device = Balloon<Platform, SomeTransport<'static>>;
 
 static DRIVER: Once<SpinLock<Device>> = Once::new();
 /// [`Work`] bits that interrupts set for the thread.

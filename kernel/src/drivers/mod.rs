@@ -4,15 +4,9 @@
 
 pub mod balloon;
 pub mod control;
-mod discovery;
 pub mod disk;
-mod found;
 pub mod give_back;
-mod hal;
 pub mod hint;
-mod input;
-mod output;
-mod pci;
 pub mod port;
 mod reclaim;
 pub mod root;
@@ -20,10 +14,12 @@ pub mod volume;
 
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
+use machine::virtio::found::{self, Found};
+use virtio_drivers::transport::DeviceType;
 
 /// Finds the devices and initializes their drivers. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
-    discovery::run();
+    found::each(hand_over);
     if boot.option(STDIN) == Some(EMPTY) {
         port::stdio().set_end(0);
     }
@@ -33,6 +29,18 @@ pub fn init(boot: &BootInfo) {
     }
     if let Some(number) = boot.option(ebb_wire::volume::PARAMETER) {
         port::set_root(number.parse().unwrap_or(usize::MAX));
+    }
+}
+
+/// Hands a device to its driver. The host fixes the order of the devices on the bus, by which the
+/// drivers tell devices of one kind apart. The consoles are those for stdio, stderr and control,
+/// then, if the host has them, those for files and for the host's tree. The first disk is `vda`.
+fn hand_over(device: Found) {
+    match device.kind() {
+        DeviceType::Console => port::add(device),
+        DeviceType::Block => disk::add(device),
+        DeviceType::MemoryBalloon => balloon::add(device),
+        other => machine::console!("virtio device {other:?} has no driver here"),
     }
 }
 

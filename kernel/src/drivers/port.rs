@@ -1,8 +1,5 @@
 //! Byte streams to and from the host, with one virtio console for each port.
 
-use super::found::Found;
-use super::input::{self, Input};
-use super::output::{self, Output};
 use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
@@ -12,6 +9,9 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::serial;
 use machine::sync::{Once, SpinLock, WaitQueue};
+use machine::virtio::found::Found;
+use machine::virtio::receive::{self, Input};
+use machine::virtio::send::{self, Output};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// The time after which [`Port::flush`] gives up if the host takes no byte.
@@ -164,7 +164,7 @@ impl Device {
             return Err(virtio_drivers::Error::DmaError);
         }
         if input.post() {
-            transport.notify(input::QUEUE);
+            transport.notify(receive::QUEUE);
         }
         Ok(Self {
             registers: SpinLock::new(transport),
@@ -205,7 +205,7 @@ impl Port {
             (queues.input.reap(), queues.output.submit())
         };
         if sends {
-            device.tell(output::QUEUE);
+            device.tell(send::QUEUE);
         }
         // If other writers have taken the room again, there is no news for waiting ones. Without
         // any room the device interrupts.
@@ -259,7 +259,7 @@ impl Port {
                 (!more || output.room() == 0) && output.submit()
             };
             if sends {
-                device.tell(output::QUEUE);
+                device.tell(send::QUEUE);
             }
             if done == bytes.len() {
                 break;
@@ -285,7 +285,7 @@ impl Port {
         if let Some(device) = &self.device {
             let sends = device.queues.lock().output.submit();
             if sends {
-                device.tell(output::QUEUE);
+                device.tell(send::QUEUE);
             }
         }
     }
@@ -311,7 +311,7 @@ impl Port {
                 (taken, input.is_at_end(), input.post())
             };
             if posted {
-                device.tell(input::QUEUE);
+                device.tell(receive::QUEUE);
             }
             if taken > 0 || at_end {
                 return Ok(taken);

@@ -5,16 +5,12 @@
 //! because dirty pages wait to be written here.
 
 mod batch;
-mod data;
-mod queue;
 
 pub use batch::Batch;
-pub use data::{Data, MAX_PAGES};
 pub use logic::disk::limits::{Limits, SECTOR_BYTES};
 pub use logic::disk::request::{IoError, Operation, chunks, whole_blocks};
-pub use queue::Request;
+pub use machine::virtio::data::{Data, MAX_PAGES};
 
-use super::found::Found;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +21,8 @@ use machine::arch::clock::Nanos;
 use machine::memory::stats;
 use machine::sched::pressure;
 use machine::sync::{Once, SpinLock, WaitEnd, WaitQueue};
-use queue::{Queue, QueueError, Start};
+use machine::virtio::found::Found;
+use machine::virtio::requests::{self, Queue, QueueError, Start};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// The largest number of disks. A microvm has eight device windows in all.
@@ -39,7 +36,7 @@ pub struct Disk {
     number: usize,
     limits: Limits,
     sectors: AtomicU64,
-    queue: SpinLock<Queue>,
+    queue: SpinLock<Queue<Owner>>,
     /// Tasks that wait for space in the queue.
     room: WaitQueue,
     counts: Counts,
@@ -62,6 +59,15 @@ pub struct Counts {
     pub flushes: AtomicU64,
     /// Requests that the device is working on.
     pub under_way: AtomicU64,
+}
+
+/// An operation of a disk, its memory, and the receiver of its result.
+pub type Request = requests::Request<Owner>;
+
+/// Ends `request` with `result`: counts it in the owner's batch, or calls the owner's handler. The
+/// caller must not hold a spin lock.
+fn finish(request: Request, result: Result<(), IoError>) {
+    request.owner.done(request.operation, request.data, result);
 }
 
 /// Handles the end of requests for which no task waits. Its functions are called without a spin
@@ -235,7 +241,7 @@ impl Disk {
                 Start::Started => return,
                 Start::Gone(request) => {
                     self.counts.under_way.fetch_sub(1, Ordering::Relaxed);
-                    request.finish(Err(IoError::Gone));
+                    finish(request, Err(IoError::Gone));
                     return;
                 }
                 Start::Full(request) => request,
@@ -344,7 +350,7 @@ impl Disk {
         if interrupted {
             // Before a look at the queue: a buffer used later interrupts again.
             let mut queue = self.queue.lock();
-            let capacity = queue.acknowledge().then(|| queue.capacity());
+            let capacity = queue.acknowledge().then(|| capacity(queue.transport()));
             drop(queue);
             if let Some(Ok(capacity)) = capacity {
                 let sectors = self.limits.usable_sectors(capacity);
@@ -360,7 +366,7 @@ impl Disk {
             };
             any = true;
             self.count(&request, result);
-            request.finish(result);
+            finish(request, result);
         }
         if any {
             self.room.wake_all();
@@ -374,7 +380,7 @@ impl Disk {
         if result.is_err() {
             return;
         }
-        let sectors = queue::sectors(request.data.bytes());
+        let sectors = request.data.bytes() as u64 / SECTOR_BYTES;
         let (requests, moved) = match request.operation {
             Operation::Read { .. } => (&counts.reads, Some(&counts.sectors_read)),
             Operation::Write { .. } => (&counts.writes, Some(&counts.sectors_written)),

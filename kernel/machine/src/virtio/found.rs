@@ -1,22 +1,14 @@
 //! Finds the virtio devices: eight register windows on a microvm, PCI on a q35.
-//!
-//! The host fixes the order of the devices on the bus, by which the drivers tell devices of one
-//! kind apart. The consoles are those for stdio, stderr and control, then, if the host has them,
-//! those for files and for the host's tree. The first disk is `vda`.
 
-#![expect(unsafe_code, reason = "registers are mapped")]
-
-use super::found::Found;
-use super::hal::Machine;
+use super::hal::Platform;
 use super::pci::{self, ConfigPorts};
-use super::{balloon, disk, port};
+use crate::arch::{interrupt, io_apic, map_device};
 use core::ptr::NonNull;
-use machine::arch::map_device;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::pci::bus::{Command, PciRoot};
 use virtio_drivers::transport::pci::virtio_device_type;
-use virtio_drivers::transport::{DeviceType, Transport};
+use virtio_drivers::transport::{DeviceType, SomeTransport, Transport};
 
 /// Physical address of the first virtio window of QEMU's microvm.
 const WINDOWS: u64 = 0xfeb0_0000;
@@ -27,25 +19,40 @@ const WINDOW_BYTES: usize = 0x200;
 /// The interrupt pin of the first window if ACPI is on.
 const FIRST_GSI: u32 = 16;
 
-/// Finds all devices and hands each to its driver.
-pub(super) fn run() {
+/// A virtio device that no driver has taken yet: its registers and its interrupt pin.
+#[derive(Debug)]
+pub struct Found {
+    /// The device's registers.
+    pub transport: SomeTransport<'static>,
+    /// The number of the device's interrupt pin.
+    gsi: u32,
+}
+
+impl Found {
+    /// Returns the kind of the device.
+    pub fn kind(&self) -> DeviceType {
+        self.transport.device_type()
+    }
+
+    /// Makes the device's interrupts call `function` with `argument`. Returns `false` if no
+    /// interrupt vector is left, or the pin cannot be routed.
+    pub fn connect(&self, function: fn(usize), argument: usize) -> bool {
+        interrupt::register(self.gsi, function, argument)
+            .is_some_and(|vector| io_apic::route(self.gsi, vector))
+    }
+}
+
+/// Finds all devices and calls `take` with each, in their order on the bus. Called once, by the
+/// first CPU.
+pub fn each(take: impl FnMut(Found)) {
     if pci::is_present() {
-        on_pci();
+        on_pci(take);
     } else {
-        on_windows();
+        on_windows(take);
     }
 }
 
-fn hand_over(found: Found) {
-    match found.transport.device_type() {
-        DeviceType::Console => port::add(found),
-        DeviceType::Block => disk::add(found),
-        DeviceType::MemoryBalloon => balloon::add(found),
-        other => machine::console!("virtio device {other:?} has no driver here"),
-    }
-}
-
-fn on_windows() {
+fn on_windows(mut take: impl FnMut(Found)) {
     let windows = map_device(WINDOWS, WINDOW_BYTES * WINDOW_COUNT as usize);
     for index in 0..WINDOW_COUNT {
         let Some(window) = NonNull::new(windows.wrapping_add(index as usize * WINDOW_BYTES)) else {
@@ -55,7 +62,7 @@ fn on_windows() {
         // out once. Where there is none, the magic is wrong.
         let transport = unsafe { MmioTransport::new(window.cast(), WINDOW_BYTES) };
         if let Ok(transport) = transport {
-            hand_over(Found {
+            take(Found {
                 transport: transport.into(),
                 gsi: FIRST_GSI + index,
             });
@@ -63,7 +70,7 @@ fn on_windows() {
     }
 }
 
-fn on_pci() {
+fn on_pci(mut take: impl FnMut(Found)) {
     let mut root = PciRoot::new(ConfigPorts);
     let bus = PciRoot::new(ConfigPorts);
     for (function, info) in bus.enumerate_bus(0) {
@@ -73,15 +80,15 @@ fn on_pci() {
         let (_, command) = root.get_status_command(function);
         let wanted = command | Command::MEMORY_SPACE | Command::BUS_MASTER;
         root.set_command(function, wanted & !Command::INTERRUPT_DISABLE);
-        match PciTransport::new::<Machine, _>(&mut root, function) {
+        match PciTransport::new::<Platform, _>(&mut root, function) {
             Ok(transport) => {
                 let gsi = pci::interrupt_gsi(function);
-                hand_over(Found {
+                take(Found {
                     transport: transport.into(),
                     gsi,
                 });
             }
-            Err(error) => machine::console!("virtio device at PCI {function}: {error}"),
+            Err(error) => crate::console!("virtio device at PCI {function}: {error}"),
         }
     }
 }

@@ -1,17 +1,15 @@
 //! What the virtio drivers need from the machine: memory that the device can access, and mapped
 //! registers.
 
-#![expect(unsafe_code, reason = "the device reads and writes memory")]
-
+use crate::arch::{map_device, phys_to_virt, virt_to_phys};
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
-use machine::arch::{map_device, phys_to_virt, virt_to_phys};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 /// The kernel as the platform of the virtio drivers. Physical memory is visible in the physmap, and
 /// devices can access all of it.
 #[derive(Debug)]
-pub(super) struct Machine;
+pub struct Platform;
 
 fn layout(pages: usize) -> Option<Layout> {
     Layout::from_size_align(pages.checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()
@@ -19,7 +17,7 @@ fn layout(pages: usize) -> Option<Layout> {
 
 // SAFETY: the heap gives whole, zeroed frames of the physmap for page-sized requests, which have no
 // other user until they are given back; each request for a device mapping creates a new one.
-unsafe impl Hal for Machine {
+unsafe impl Hal for Platform {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let memory = layout(pages)
             .filter(|layout| layout.size() > 0)

@@ -1,8 +1,6 @@
 //! PCI configuration space by the I/O ports 0xcf8 and 0xcfc, and the interrupt pins of a q35.
 
-#![expect(unsafe_code, reason = "registers are read and written")]
-
-use machine::arch::cpu::{inl, outl};
+use crate::arch::cpu::{inl, outl};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
 const ADDRESS: u16 = 0xcf8;

@@ -1,8 +1,8 @@
 //! The memory that a request reads or fills.
 
+use crate::memory::{FrameRef, PAGE_SIZE};
 use logic::disk::limits::MAX_SEGMENTS;
 use logic::disk::request::Segment;
-use machine::memory::{FrameRef, PAGE_SIZE};
 
 /// The largest number of pages in one request.
 pub const MAX_PAGES: usize = MAX_SEGMENTS;

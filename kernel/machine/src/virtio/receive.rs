@@ -3,16 +3,15 @@
 //! The device only takes bytes from the host while it has a page, so the host waits when the
 //! program does not read.
 
-#![expect(unsafe_code, reason = "the device writes memory")]
-
-use super::hal::Machine;
+use super::hal::Platform;
 use alloc::alloc::{Layout, alloc};
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
 /// The index of the receive queue in the console device.
-pub(super) const QUEUE: u16 = 0;
+pub const QUEUE: u16 = 0;
 /// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 4;
 /// The number of pages.
@@ -31,14 +30,16 @@ enum State {
 
 #[derive(Debug)]
 struct Page {
+    /// Never freed.
     memory: NonNull<u8>,
     state: State,
 }
 
 /// The bytes that the device received from the host and that are not read yet.
 #[derive(Debug)]
-pub(super) struct Input {
-    queue: VirtQueue<Machine, DESCRIPTORS>,
+pub struct Input {
+    /// Never freed, since the device may access it.
+    queue: ManuallyDrop<VirtQueue<Platform, DESCRIPTORS>>,
     pages: [Option<Page>; PAGES],
     /// The page to read from next. The device fills the pages in turn.
     oldest: usize,
@@ -55,11 +56,9 @@ unsafe impl Send for Input {}
 
 impl Input {
     /// Sets up the receive queue, without pages. Fails with the error of setting up the queue.
-    pub(super) fn new(
-        transport: &mut SomeTransport<'static>,
-    ) -> Result<Self, virtio_drivers::Error> {
+    pub fn new(transport: &mut SomeTransport<'static>) -> Result<Self, virtio_drivers::Error> {
         Ok(Self {
-            queue: VirtQueue::new(transport, QUEUE, false, false)?,
+            queue: ManuallyDrop::new(VirtQueue::new(transport, QUEUE, false, false)?),
             pages: [None, None],
             oldest: 0,
             taken: 0,
@@ -70,7 +69,7 @@ impl Input {
 
     /// Allocates the pages. Returns `false` if memory is short. After `true`, the caller passes the
     /// pages to the device by [`Self::post`].
-    pub(super) fn open(&mut self) -> bool {
+    pub fn open(&mut self) -> bool {
         const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
             Ok(layout) => layout,
             Err(_) => panic!("a page is aligned to itself"),
@@ -90,7 +89,7 @@ impl Input {
 
     /// Returns whether a read would return bytes or the end of the stream. Also returns `true` if
     /// the device filled a page with no bytes, until the next read.
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.has_bytes() || self.is_at_end()
     }
 
@@ -105,19 +104,19 @@ impl Input {
     }
 
     /// Returns whether the stream has ended and all its bytes were read.
-    pub(super) fn is_at_end(&self) -> bool {
+    pub fn is_at_end(&self) -> bool {
         self.broken && !self.has_bytes() || self.end.is_some_and(|end| self.taken >= end)
     }
 
     /// Sets the total number of bytes in the stream, counted since boot.
-    pub(super) fn set_end(&mut self, total: u64) {
+    pub fn set_end(&mut self, total: u64) {
         self.end = Some(total);
     }
 
     /// Takes the pages that the device has filled out of the receive queue, so that [`Self::take`]
     /// finds their bytes. Returns `true` if there was at least one, or if the device broke the
     /// protocol just now.
-    pub(super) fn reap(&mut self) -> bool {
+    pub fn reap(&mut self) -> bool {
         let mut came = false;
         while !self.broken
             && let Some(token) = self.queue.peek_used()
@@ -152,13 +151,13 @@ impl Input {
     }
 
     fn fail(&mut self, what: &str) {
-        machine::console!("port: the device {what}; the input ends here");
+        crate::console!("port: the device {what}; the input ends here");
         self.broken = true;
     }
 
     /// Moves received bytes to `buffer` until it is full or no byte is left. Returns the number of
     /// bytes moved, which may be 0.
-    pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
+    pub fn take(&mut self, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
             let oldest = self.oldest;
@@ -189,7 +188,7 @@ impl Input {
 
     /// Gives idle pages to the device, in the order in which they will be read. Returns `true` if
     /// the device must be notified.
-    pub(super) fn post(&mut self) -> bool {
+    pub fn post(&mut self) -> bool {
         if self.broken {
             return false;
         }
@@ -210,7 +209,7 @@ impl Input {
             match added {
                 Ok(token) => page.state = State::Posted(token),
                 Err(error) => {
-                    machine::console!("port: {error}");
+                    crate::console!("port: {error}");
                     break;
                 }
             }

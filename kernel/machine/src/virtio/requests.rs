@@ -3,19 +3,18 @@
 //! The device is not trusted. If it returns a request that it does not have, it is reset, all its
 //! requests fail, and it is not used again.
 
-#![expect(unsafe_code, reason = "the device reads and writes memory")]
-
-use super::super::hal::Machine;
-use super::{Data, Owner};
+use super::data::Data;
+use super::hal::Platform;
+use crate::arch::phys_to_virt;
+use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use logic::disk::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
+use core::mem::ManuallyDrop;
+use logic::disk::limits::{BadDisk, Limits, MAX_SEGMENTS};
 use logic::disk::request::{
     self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments,
 };
 use logic::errno::Errno;
-use machine::arch::phys_to_virt;
-use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
@@ -33,64 +32,55 @@ const RESET_LOOKS: u32 = 100_000;
 const MOST_NEEDED: usize = MAX_SEGMENTS + 2;
 
 /// The number of descriptors of the queue, QEMU's own default.
-pub(super) const DESCRIPTORS: usize = 128;
+const DESCRIPTORS: usize = 128;
 const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
 const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
 
-/// An operation of a disk, its memory, and the receiver of its result.
+/// An operation of a disk, its memory, and the receiver of its result, of type `O`.
 #[derive(Debug)]
-pub struct Request {
+pub struct Request<O> {
     /// The operation, with its sectors if it has any.
     pub operation: Operation,
     /// The memory to read or fill.
     pub data: Data,
     /// The receiver of the result.
-    pub owner: Owner,
-}
-
-impl Request {
-    /// Ends the request with `result`: counts it in the owner's batch, or calls the owner's
-    /// handler. The caller must not hold a spin lock.
-    pub(super) fn finish(self, result: Result<(), IoError>) {
-        self.owner.done(self.operation, self.data, result);
-    }
+    pub owner: O,
 }
 
 /// The result of [`Queue::start`]: whether the request is in the queue, and the request otherwise.
-pub(super) enum Start {
+#[derive(Debug)]
+pub enum Start<O> {
     /// The request is in the queue, or has ended by now.
     Started,
     /// The queue is full. Has the request, which can be passed to [`Queue::start`] again.
-    Full(Request),
+    Full(Request<O>),
     /// The device is not used any more. Has the request, which the caller must finish.
-    Gone(Request),
+    Gone(Request<O>),
 }
 
-struct Slot {
-    request: Option<Request>,
+struct Slot<O> {
+    request: Option<Request<O>>,
     /// The token under which the ring has the request.
     token: u16,
 }
 
-/// The virtio queue of a disk, with the requests that are in it.
-pub(super) struct Queue {
+/// The virtio queue of a disk, with the requests that are in it. If it is dropped, the memory that
+/// the device may access is never freed.
+pub struct Queue<O> {
     transport: SomeTransport<'static>,
-    ring: Box<VirtQueue<Machine, DESCRIPTORS>>,
-    slots: Vec<Slot>,
+    ring: ManuallyDrop<Box<VirtQueue<Platform, DESCRIPTORS>>>,
+    slots: ManuallyDrop<Vec<Slot<O>>>,
     /// The slots' headers and statuses.
-    control: FrameRef,
+    control: ManuallyDrop<FrameRef>,
     segment_bytes: u32,
     dead: bool,
 }
 
-impl Queue {
+impl<O> Queue<O> {
     /// Sets up the device's queue and marks the driver as ready. The caller must have negotiated
     /// the features already. Fails if the queue is too small or cannot be set up, or if memory is
     /// short.
-    pub(super) fn new(
-        mut transport: SomeTransport<'static>,
-        limits: &Limits,
-    ) -> Result<Self, QueueError> {
+    pub fn new(mut transport: SomeTransport<'static>, limits: &Limits) -> Result<Self, QueueError> {
         let size = transport.max_queue_size(QUEUE);
         if (size as usize) < DESCRIPTORS {
             return Err(QueueError::Bad(BadDisk::QueueSize {
@@ -99,7 +89,7 @@ impl Queue {
             }));
         }
         let ring = VirtQueue::new(&mut transport, QUEUE, false, false)
-            .map(Box::new)
+            .map(|ring| ManuallyDrop::new(Box::new(ring)))
             .map_err(QueueError::Driver)?;
         let control = alloc_zeroed(Mobility::Unmovable).map_err(QueueError::Memory)?;
         let mut slots = Vec::new();
@@ -111,29 +101,28 @@ impl Queue {
         Ok(Self {
             transport,
             ring,
-            slots,
-            control,
+            slots: ManuallyDrop::new(slots),
+            control: ManuallyDrop::new(control),
             segment_bytes: limits.segment_bytes,
             dead: false,
         })
     }
 
     /// Acknowledges an interrupt. Returns `true` if the device's configuration has changed.
-    pub(super) fn acknowledge(&mut self) -> bool {
+    pub fn acknowledge(&mut self) -> bool {
         use virtio_drivers::transport::InterruptStatus;
         let status = self.transport.ack_interrupt();
         status.contains(InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT)
     }
 
-    /// Reads the number of sectors from the device's configuration. Fails if the configuration
-    /// cannot be read.
-    pub(super) fn capacity(&self) -> Result<u64, BadDisk> {
-        super::capacity(&self.transport)
+    /// Returns the device's registers.
+    pub fn transport(&self) -> &SomeTransport<'static> {
+        &self.transport
     }
 
     /// Returns whether the queue has space for a request of any size. Also returns `true` if the
     /// device is not used any more, because no request waits for it then.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.dead
             || self.ring.available_desc() >= MOST_NEEDED
                 && self.slots.iter().any(|slot| slot.request.is_none())
@@ -142,7 +131,7 @@ impl Queue {
     /// Puts `request` in the queue and notifies the device if necessary. Returns
     /// [`Start::Started`] then. Returns the request in [`Start::Full`] if the queue is full, and in
     /// [`Start::Gone`] if the device is not used any more. Never waits.
-    pub(super) fn start(&mut self, request: Request) -> Start {
+    pub fn start(&mut self, request: Request<O>) -> Start<O> {
         if self.dead {
             return Start::Gone(request);
         }
@@ -183,7 +172,7 @@ impl Queue {
     /// Takes the next request that has ended out of the queue. Returns it with its result, or
     /// `None` if no further request has ended. If the queue is dead, all requests end with
     /// `IoError::Gone`.
-    pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
+    pub fn next_ended(&mut self) -> Option<(Request<O>, Result<(), IoError>)> {
         if self.dead {
             let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;
             return slot
@@ -226,7 +215,7 @@ impl Queue {
     /// Resets the device because it broke the protocol, as `why` says. It is not used again. If it
     /// does not confirm the reset, the pages of its requests are never freed.
     fn die(&mut self, why: core::fmt::Arguments<'_>) {
-        machine::console!("disk: the device {why}; it is not used any more");
+        crate::console!("disk: the device {why}; it is not used any more");
         self.dead = true;
         self.transport.set_status(DeviceStatus::empty());
         let stopped = (0..RESET_LOOKS).any(|_| {
@@ -242,16 +231,19 @@ impl Queue {
                 request.data.frames().cloned().for_each(core::mem::forget);
                 kept += request.data.pages();
             }
-            machine::console!("disk: it did not confirm the reset; {kept} pages are never freed");
+            crate::console!("disk: it did not confirm the reset; {kept} pages are never freed");
         }
     }
 }
 
 /// The reason why a queue could not be set up.
 #[derive(Debug)]
-pub(super) enum QueueError {
+pub enum QueueError {
+    /// The device announces something that the driver cannot use.
     Bad(BadDisk),
+    /// The queue cannot be set up.
     Driver(virtio_drivers::Error),
+    /// Memory is short.
     Memory(Errno),
 }
 
@@ -268,10 +260,10 @@ impl core::fmt::Display for QueueError {
 /// Calls `each` with the buffers of a request in the queue's order: those that the device reads,
 /// and those that it writes. Returns the result of `each`. The same request always gives the same
 /// buffers.
-fn with_buffers<R>(
+fn with_buffers<O, R>(
     control: &FrameRef,
     at: usize,
-    request: &Request,
+    request: &Request<O>,
     segment_bytes: u32,
     each: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R,
 ) -> R {
@@ -318,7 +310,10 @@ fn with_buffers<R>(
     each(&inputs[..read], &mut outputs[..written])
 }
 
-/// Returns the number of sectors in `bytes` bytes.
-pub(super) fn sectors(bytes: usize) -> u64 {
-    bytes as u64 / SECTOR_BYTES
+impl<O> core::fmt::Debug for Queue<O> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Queue")
+            .field("dead", &self.dead)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,16 +1,15 @@
 //! The sending half of a port: a ring of bytes, whose unsent part is passed to the device in a few
 //! large buffers.
 
-#![expect(unsafe_code, reason = "the device reads memory")]
-
-use super::hal::Machine;
+use super::hal::Platform;
 use alloc::alloc::{Layout, alloc};
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
 /// The index of the transmit queue in the console device.
-pub(super) const QUEUE: u16 = 1;
+pub const QUEUE: u16 = 1;
 /// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 16;
 /// The largest number of buffers that the device has at a time. With more buffers, each would be
@@ -31,9 +30,10 @@ struct Segment {
 /// The bytes on their way to the host. Positions count bytes since boot: `done <= sent <= accepted
 /// <= done + RING_BYTES`, and `sent <= limit`.
 #[derive(Debug)]
-pub(super) struct Output {
-    queue: VirtQueue<Machine, DESCRIPTORS>,
-    /// The ring's memory. `None` until the first write, which allocates it.
+pub struct Output {
+    /// Never freed, since the device may access it.
+    queue: ManuallyDrop<VirtQueue<Platform, DESCRIPTORS>>,
+    /// The ring's memory. `None` until the first write, which allocates it. Never freed.
     ring: Option<NonNull<u8>>,
     accepted: u64,
     sent: u64,
@@ -55,11 +55,9 @@ unsafe impl Send for Output {}
 impl Output {
     /// Sets up the transmit queue. The host accepts any number of bytes until
     /// [`Self::raise_limit`]. Fails with the error of setting up the queue.
-    pub(super) fn new(
-        transport: &mut SomeTransport<'static>,
-    ) -> Result<Self, virtio_drivers::Error> {
+    pub fn new(transport: &mut SomeTransport<'static>) -> Result<Self, virtio_drivers::Error> {
         Ok(Self {
-            queue: VirtQueue::new(transport, QUEUE, false, false)?,
+            queue: ManuallyDrop::new(VirtQueue::new(transport, QUEUE, false, false)?),
             ring: None,
             accepted: 0,
             sent: 0,
@@ -73,35 +71,35 @@ impl Output {
     }
 
     /// Returns the number of bytes that fit in the ring now.
-    pub(super) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         (RING_BYTES - (self.accepted - self.done)) as usize
     }
 
     /// Returns whether all accepted bytes have reached the host. Also returns `true` if the device
     /// broke the protocol.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.broken || self.accepted == self.done
     }
 
     /// Returns whether the device broke the protocol, so that all output is dropped.
-    pub(super) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.broken
     }
 
     /// Returns the number of bytes since boot that have reached the host.
-    pub(super) fn done(&self) -> u64 {
+    pub fn done(&self) -> u64 {
         self.done
     }
 
     /// Returns whether unsent bytes wait only for the host's permission ([`Self::raise_limit`]):
     /// all bytes below the limit have been sent and read by the device.
-    pub(super) fn is_held_back(&self) -> bool {
+    pub fn is_held_back(&self) -> bool {
         self.count == 0 && self.sent < self.accepted && self.sent >= self.limit
     }
 
     /// Sets the number of bytes since boot that the host accepts. Ignores a smaller `total` than
     /// before, which is out of date.
-    pub(super) fn raise_limit(&mut self, total: u64) {
+    pub fn raise_limit(&mut self, total: u64) {
         if self.limit == u64::MAX || total > self.limit {
             self.limit = total;
         }
@@ -110,7 +108,7 @@ impl Output {
     /// Copies the first of `bytes` into the ring and returns the number of bytes that fit. If the
     /// device broke the protocol, drops `bytes` and returns their number. Returns `None` if there
     /// is no memory for the ring.
-    pub(super) fn put(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.broken {
             return Some(bytes.len());
         }
@@ -152,7 +150,7 @@ impl Output {
 
     /// Takes back the buffers that the device has read. Returns `true` if the ring has more space
     /// than before.
-    pub(super) fn reap(&mut self) -> bool {
+    pub fn reap(&mut self) -> bool {
         if self.broken {
             return false;
         }
@@ -168,7 +166,7 @@ impl Output {
             let bytes = self.bytes(self.segments[index]);
             // SAFETY: the buffer that was added under this token.
             if let Err(error) = unsafe { self.queue.pop_used(token, &[bytes], &mut []) } {
-                machine::console!("port: {error}");
+                crate::console!("port: {error}");
                 self.fail("broke its queue");
                 return true;
             }
@@ -183,14 +181,14 @@ impl Output {
     }
 
     fn fail(&mut self, what: &str) {
-        machine::console!("port: the device {what}; output is lost from here on");
+        crate::console!("port: the device {what}; output is lost from here on");
         self.broken = true;
         self.done = self.accepted;
     }
 
     /// Returns whether the ring has space. If not, the device interrupts once it has read some
     /// bytes.
-    pub(super) fn is_writable(&mut self) -> bool {
+    pub fn is_writable(&mut self) -> bool {
         if self.room() == 0 {
             self.reap();
         }
@@ -222,7 +220,7 @@ impl Output {
     ///
     /// The device will interrupt only if all segments are in use and bytes are left, if the ring is
     /// full, or after [`Self::is_writable`] has found the ring full.
-    pub(super) fn submit(&mut self) -> bool {
+    pub fn submit(&mut self) -> bool {
         let mut added = self.add();
         // Bounded: each turn after the first follows segments that the device has done.
         while self.listen() && self.add() {
@@ -250,11 +248,12 @@ impl Output {
                 len,
                 done: false,
             };
+            let bytes = self.bytes(segment);
             // SAFETY: the bytes stay as they are until `reap` has taken the segment back.
-            match unsafe { self.queue.add(&[self.bytes(segment)], &mut []) } {
+            match unsafe { self.queue.add(&[bytes], &mut []) } {
                 Ok(token) => segment.token = token,
                 Err(error) => {
-                    machine::console!("port: {error}");
+                    crate::console!("port: {error}");
                     break;
                 }
             }
