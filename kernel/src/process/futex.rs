@@ -269,6 +269,7 @@ fn wait_for(
         Err(error) => {
             if left.woken {
                 // The wake-up was meant for a task that really waits, so pass it on.
+                let key = left.value.key;
                 let _ = wake_in(&mut TABLE.lock(key.bucket()), key, 1, bits, lock);
             }
             Err(error)
