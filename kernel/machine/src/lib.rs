@@ -1,5 +1,6 @@
 //! The lower half of the guest kernel: the CPUs and devices of the machine (`arch`), memory,
-//! threads, and the queues of virtio devices. It contains no files, processes or system calls. The functions that it needs from the
+//! threads, programs' memory as the kernel accesses it (`uaccess`), and the queues of virtio
+//! devices. It contains no files, processes or system calls. The functions that it needs from the
 //! upper half are declared in [`arch::Entries`], [`memory::Helpers`] and [`sched::Owner`]. The
 //! upper half defines one static of each type, and the linker binds them.
 //!
@@ -15,4 +16,5 @@ pub mod arch;
 pub mod memory;
 pub mod sched;
 pub mod sync;
+pub mod uaccess;
 pub mod virtio;

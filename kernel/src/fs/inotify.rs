@@ -6,7 +6,6 @@ use super::io::ByteSink;
 use super::node::NodeRef;
 use super::poll::{Notifier, PollMask};
 use super::watch::{self, Events, Listener, Watch};
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -16,6 +15,7 @@ use logic::errno::{Errno, SysResult};
 use logic::events::{Event, Events as Queue, Taken};
 use machine::memory::{self, PAGE_SIZE};
 use machine::sync::SpinLock;
+use machine::uaccess;
 
 /// The limits of `/proc/sys/fs/inotify`.
 #[derive(Debug)]

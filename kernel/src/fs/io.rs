@@ -4,12 +4,11 @@
 //! [`ByteSource`]. It must hold no spin lock then, because user memory may fault and the fault may
 //! need the file.
 
-#![expect(unsafe_code, reason = "bytes move between frames")]
-
-use crate::vm::{self, uaccess};
+use crate::vm;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::memory::{FrameRef, PAGE_SIZE};
+use machine::uaccess;
 
 /// The most bytes that one call moves (Linux's `MAX_RW_COUNT`).
 pub const MAX_RW_COUNT: usize = 0x7fff_f000;
@@ -267,16 +266,11 @@ impl ByteSink for UserSink<'_> {
         )
     }
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
-        assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
         walk(
             &mut self.cursor,
             &mut self.done,
             count,
-            |address, at, run| {
-                // SAFETY: the assertion puts the run inside the frame, which lives as long as the
-                // reference `frame`.
-                unsafe { uaccess::copy_out_raw(address, frame.as_ptr().add(offset + at), run) }
-            },
+            |address, at, run| uaccess::copy_out_of_frame(address, frame, offset + at, run),
         )
     }
 }
@@ -300,16 +294,11 @@ impl ByteSource for UserSource<'_> {
         )
     }
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
-        assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
         walk(
             &mut self.cursor,
             &mut self.done,
             count,
-            |address, at, run| {
-                // SAFETY: the assertion puts the run inside the frame, which lives as long as the
-                // reference `frame`. No Rust reference to the frame's bytes ever exists.
-                unsafe { uaccess::copy_in_raw(frame.as_ptr().add(offset + at), address, run) }
-            },
+            |address, at, run| uaccess::copy_into_frame(frame, offset + at, address, run),
         )
     }
     fn skip(&mut self, count: usize) -> usize {
@@ -490,13 +479,7 @@ impl ByteSource for FrameSource<'_> {
     }
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
         let count = count.min(self.left);
-        assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
-        // SAFETY: the assertions here and in the constructor put both runs inside their frames. The
-        // frames live as long as the references, and `copy` allows that both are one frame.
-        unsafe {
-            let from = self.frame.as_ptr().add(self.offset);
-            core::ptr::copy(from, frame.as_ptr().add(offset), count);
-        }
+        frame.copy_part(offset, self.frame, self.offset, count);
         Ok(self.skip(count))
     }
     fn skip(&mut self, count: usize) -> usize {

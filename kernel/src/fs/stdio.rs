@@ -1,7 +1,5 @@
 //! The program's standard streams: byte streams from and to the host that look like pipes.
 
-#![expect(unsafe_code, reason = "a frame is read as bytes")]
-
 use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
 use super::flags::OpenFlags;
@@ -9,7 +7,6 @@ use super::io::{ByteSink, ByteSource};
 use super::node::NodeRef;
 use super::poll::{Notifier, PollMask};
 use crate::drivers::port::{self, Port};
-use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,8 +16,9 @@ use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
 use machine::arch::BootInfo;
 use machine::arch::header::HEADER;
-use machine::memory::{self, Mobility, PAGE_SIZE};
+use machine::memory::{PAGE_SIZE, PageBuffer};
 use machine::sync::Once;
+use machine::uaccess;
 
 /// A stream of bytes to or from the host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -111,16 +109,13 @@ impl File for StreamFile {
         if from.left() == 0 {
             return Ok(0);
         }
-        let page = memory::alloc_frame(Mobility::Unmovable)?;
-        // SAFETY: `page` was just allocated and nothing else refers to it, so its bytes may be seen
-        // through a reference. `take` writes them before they are read.
-        let buffer = unsafe { core::slice::from_raw_parts_mut(page.as_ptr(), PAGE_SIZE) };
+        let mut buffer = PageBuffer::new()?;
         let mut done = 0;
         let end = loop {
             if from.left() == 0 {
                 break Ok(());
             }
-            let taken = match from.take(buffer) {
+            let taken = match from.take(&mut buffer) {
                 Ok(taken) => taken,
                 Err(error) => break Err(error),
             };

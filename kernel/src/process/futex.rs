@@ -9,7 +9,6 @@
 
 use super::futex_pi;
 use crate::process;
-use crate::vm::uaccess::atomic;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
@@ -17,6 +16,7 @@ use logic::errno::{Errno, SysResult};
 use logic::list::Sift;
 use machine::arch::clock::Nanos;
 use machine::sched::wait_table::{self, WaitTable};
+use machine::uaccess::atomic;
 
 const BUCKETS: usize = 1024;
 

@@ -12,7 +12,6 @@
 use super::futex::Key;
 use crate::process;
 use crate::process::task::{Marks, Task, find_task};
-use crate::vm::uaccess::atomic;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
@@ -21,6 +20,7 @@ use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sched::wait_table::{self, Stop, WaitTable};
 use machine::sync::SpinLock;
+use machine::uaccess::atomic;
 
 /// One for each bit of [`Marks::waited_in`].
 const BUCKETS: usize = u64::BITS as usize;

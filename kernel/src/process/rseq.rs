@@ -7,12 +7,12 @@
 
 use super::TaskRef;
 use super::signal;
-use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use logic::rseq::Section;
 use machine::arch::{USER_END, UserFrame, cpu_id};
 use machine::sched::work;
+use machine::uaccess::{self, UserPtr};
 
 /// Size in bytes of `struct rseq`, and the alignment of its address.
 const BYTES: usize = 32;

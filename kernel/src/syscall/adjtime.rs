@@ -3,8 +3,8 @@
 use super::Args;
 use crate::process::time::clocks::Clock;
 use crate::process::time::steering::{self, Timex};
-use crate::vm::uaccess::UserPtr;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::UserPtr;
 
 fn adjust(address: u64) -> SysResult {
     let place = UserPtr::<Timex>::new(address);

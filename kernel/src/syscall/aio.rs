@@ -14,7 +14,6 @@ use crate::fs::eventfd::EventFile;
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, check_range, check_segments, read_segments};
 use crate::fs::{FileKind, OpenFile, OpenFlags, PollMask};
 use crate::process::{self, caller, signal};
-use crate::vm::uaccess::UserPtr;
 use crate::vm::{AddressSpace, Backing, MapFlags, Prot};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -24,6 +23,7 @@ use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::Nanos;
 use machine::memory::PAGE_SIZE;
+use machine::uaccess::UserPtr;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 

@@ -4,13 +4,13 @@ use crate::fs::lookup::{self, Found, LastLink};
 use crate::fs::watch::{self, Events};
 use crate::fs::{Context, FileKind, NodeRef, OpenFile, permission};
 use crate::process::caller;
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD};
 use logic::credentials::{Credentials, Wanted};
 use logic::errno::Errno;
 use logic::path::{self, PATH_MAX};
+use machine::uaccess;
 
 /// Reads a path from the program's memory.
 ///

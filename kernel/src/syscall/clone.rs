@@ -4,11 +4,11 @@ use super::record::CloneArgs;
 use super::{Args, extensible};
 use crate::process::signal::{MAX_SIGNAL, Signal};
 use crate::process::task::{self, CloneRequest};
-use crate::vm::uaccess;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use logic::own::Token;
 use machine::arch::{USER_END, UserFrame};
+use machine::uaccess;
 
 fn make(request: &CloneRequest, frame: &mut UserFrame, token: &mut Token) -> SysResult {
     task::clone(request, frame, token).map(|pid| pid as usize)

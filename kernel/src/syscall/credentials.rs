@@ -3,13 +3,13 @@
 use super::Args;
 use crate::process;
 use crate::process::task::Scheduled;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::credentials::changes::Change;
 use logic::credentials::{Capabilities, Credentials, Ids};
 use logic::errno::{Errno, SysResult};
 use logic::own::Token;
+use machine::uaccess::{self, UserPtr};
 use zerocopy::IntoBytes;
 
 fn users() -> Ids {

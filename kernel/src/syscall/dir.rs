@@ -10,7 +10,6 @@ use crate::fs::viewpoint::Viewpoint;
 use crate::fs::watch::{self, Events};
 use crate::fs::{Context, FileKind, NodeRef};
 use crate::process::{self, caller};
-use crate::vm::uaccess;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
     AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_NOREPLACE,
@@ -18,6 +17,7 @@ use linux_raw_sys::general::{
 use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::path::PATH_MAX;
+use machine::uaccess;
 
 /// The most bytes of entries that one call collects.
 const LISTING_BYTES: usize = 32 << 10;

@@ -1,9 +1,9 @@
 //! Structures that have grown with versions of Linux, and may grow again. The program passes the
 //! size of the version that it uses.
 
-use crate::vm::uaccess;
 use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
+use machine::uaccess;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Reads a structure of `size` bytes at `address` from the program. Missing fields become zero.

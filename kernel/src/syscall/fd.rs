@@ -9,7 +9,6 @@ use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::tmpfs::TmpNode;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
 use crate::process::caller;
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETPIPE_SZ,
@@ -20,6 +19,7 @@ use linux_raw_sys::general::{
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
 use logic::own::Token;
+use machine::uaccess;
 
 /// `CLOSE_RANGE_UNSHARE`: give the task a separate table of descriptors first.
 const CLOSE_RANGE_UNSHARE: u32 = 2;

@@ -14,7 +14,6 @@ use crate::fs::watch::Events;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, devices, permission};
 use crate::process::{self, caller};
 use crate::vm::hugetlb;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
@@ -25,6 +24,7 @@ use linux_raw_sys::general::{
 use logic::credentials::Wanted;
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::{self, UserPtr};
 
 /// Returns the file behind the descriptor in argument 0. The most frequent calls use
 /// [`caller::file`] themselves, so that it is inlined there. Fails as [`caller::file`] does.

@@ -10,12 +10,12 @@ use crate::process::task;
 use crate::process::time::clocks::Clock;
 use crate::process::time::values::Timespec;
 use crate::process::time::wall::Deadline;
-use crate::vm::uaccess::UserPtr;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock;
+use machine::uaccess::UserPtr;
 
 const WAIT: u32 = 0;
 const WAKE: u32 = 1;

@@ -6,10 +6,10 @@ use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{NodeRef, mount_number};
 use crate::fs::{Context, OpenFlags};
 use crate::process::caller;
-use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::{self, UserPtr};
 
 /// The most bytes of a handle (`MAX_HANDLE_SZ`).
 const MOST: u32 = 128;

@@ -9,7 +9,6 @@ use crate::process::time::cpu_timers;
 use crate::process::uts::{
     DOMAIN_CHANGES, DOMAIN_NAME, FIELD, Field, HOST_CHANGES, HOST_NAME, RELEASE, VERSION,
 };
-use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
@@ -17,6 +16,7 @@ use machine::arch::clock;
 use machine::arch::random;
 use machine::memory;
 use machine::sched;
+use machine::uaccess::{self, UserPtr};
 
 /// `<linux/personality.h>`.
 mod raw_personality {

@@ -6,7 +6,6 @@ use crate::fs::locks::{self, Holder};
 use crate::fs::{FileTable, OpenFile};
 use crate::process;
 use crate::process::caller;
-use crate::vm::uaccess::UserPtr;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX,
@@ -14,6 +13,7 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 use logic::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
+use machine::uaccess::UserPtr;
 
 impl Flock {
     /// Returns the kind of the lock, or `None` for an unlock. Fails with `EINVAL` if it is unknown.

@@ -10,14 +10,15 @@ use crate::fs::io::read_segments;
 use crate::fs::volume::MountFlags;
 use crate::process::task::limits;
 use crate::process::{self, caller, pidfd};
+use crate::vm::hugetlb;
 use crate::vm::{AddressSpace, Advice, Backing, Lock, MapFlags, MappedFile, Prot, Remap};
-use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
 use linux_raw_sys::general as abi;
 use logic::credentials::Capabilities;
 use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
+use machine::uaccess;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 

@@ -4,7 +4,6 @@ use super::Args;
 use super::process::of_number;
 use crate::process::{self, caller};
 use crate::vm::AddressSpace;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use logic::credentials::Capabilities;
 use logic::credentials::others::LooksAs;
@@ -12,6 +11,7 @@ use logic::errno::{Errno, SysResult};
 use logic::mempolicy::{Nodes, Policy};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
+use machine::uaccess::{self, UserPtr};
 
 /// The number of nodes that a mask may name, as in Debian's Linux.
 const MOST_NODES: u64 = 1024;

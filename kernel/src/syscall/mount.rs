@@ -6,12 +6,12 @@ use crate::fs::lookup::LastLink;
 use crate::fs::mounts::{self, When};
 use crate::fs::volume::MountFlags;
 use crate::process::caller;
-use crate::vm::uaccess;
 use alloc::vec::Vec;
 use linux_raw_sys::general as abi;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
+use machine::uaccess;
 
 /// The value that programs for Linux before 2.4 pass in the upper half of the flags.
 const MAGIC: u32 = abi::MS_MGC_VAL;

@@ -11,12 +11,12 @@ use crate::process::signal::Signal;
 use crate::process::task::limits;
 use crate::process::time::values::Timespec;
 use crate::process::time::wall::Deadline;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general as raw;
 use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::message_queue::Message;
+use machine::uaccess::{self, UserPtr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The longest name that a program may pass, with its NUL.

@@ -7,11 +7,11 @@ use crate::process::caller;
 use crate::process::ipc::Body;
 use crate::process::ipc::READ;
 use crate::process::ipc::msg::{self, LIMITS, Status};
-use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::Ordering;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::message_queue::{Message, Taking, Wanted};
+use machine::uaccess::{self, UserPtr};
 use zerocopy::FromZeros;
 
 /// The size of a message's type, which is before its text.

@@ -5,12 +5,12 @@ use crate::fs::OpenFile;
 use crate::fs::owner::{Kind, Recipient};
 use crate::process;
 use crate::process::signal::{MAX_SIGNAL, recipient};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_GETOWN, F_GETOWN_EX, F_GETOWNER_UIDS, F_GETSIG, F_SETOWN, F_SETOWN_EX, F_SETSIG,
 };
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::{self, UserPtr};
 
 /// The `ioctl` request of a socket that sets the owner.
 pub(super) const FIOSETOWN: u32 = 0x8901;

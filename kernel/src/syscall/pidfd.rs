@@ -7,10 +7,10 @@ use crate::process::signal::{self, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo, Si
 use crate::process::task::{Process, table};
 use crate::process::{self, caller, pidfd};
 use crate::procfs;
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess;
 
 /// `pidfd_open(2)`.
 pub fn pidfd_open(a: &Args) -> SysResult {

@@ -4,10 +4,10 @@ use super::Args;
 use crate::fs::pipe::quota::Maker;
 use crate::fs::{OpenFile, OpenFlags, pipe as pipes};
 use crate::process::caller;
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess;
 
 /// Gives two files descriptors, and writes the two numbers to `address`. Returns 0.
 ///

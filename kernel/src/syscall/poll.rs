@@ -9,7 +9,6 @@ use crate::fs::table::Looked;
 use crate::fs::timerfd::{Setting, TimerFile};
 use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous};
 use crate::process::{self, caller, signal};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -20,6 +19,7 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
+use machine::uaccess::{self, UserPtr};
 use zerocopy::{FromZeros, IntoBytes};
 
 const SECOND: u64 = 1_000_000_000;

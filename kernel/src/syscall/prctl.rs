@@ -4,7 +4,6 @@
 use super::{Args, seccomp};
 use crate::process;
 use crate::process::signal::MAX_SIGNAL;
-use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::prctl as raw_prctl;
 use logic::credentials::{Capabilities, Credentials, SecureBits};
@@ -12,6 +11,7 @@ use logic::errno::{Errno, SysResult};
 use logic::own::Token;
 use machine::arch::{USER_END, cpu};
 use machine::sched::work;
+use machine::uaccess::{self, UserPtr};
 
 /// The code of `arch_prctl` that sets the base of GS.
 pub(super) const ARCH_SET_GS: u32 = 0x1001;

@@ -8,7 +8,6 @@ use crate::process::task::{
 };
 use crate::process::time::values::Timeval;
 use crate::process::{self, pidfd};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,6 +16,7 @@ use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use logic::own::Token;
 use machine::arch::UserFrame;
+use machine::uaccess::{self, UserPtr};
 
 /// `waitid`: the child that a pidfd is about.
 const P_PIDFD: u32 = 3;

@@ -3,13 +3,14 @@
 use super::Args;
 use super::process::of_number;
 use crate::process::caller;
-use crate::vm::{AddressSpace, uaccess};
+use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
+use machine::uaccess;
 use zerocopy::IntoBytes;
 
 const PAGE: u64 = PAGE_SIZE as u64;

@@ -4,13 +4,13 @@ use super::value;
 use crate::process::ptrace::{self, at_stop};
 use crate::process::task::Task;
 use crate::process::{self, caller};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use logic::bpf::Instruction;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::ptrace::Options;
 use logic::seccomp::Filter;
+use machine::uaccess::{self, UserPtr};
 
 /// `SECCOMP_FILTER_FLAG_LOG`.
 const LOG: u64 = 1 << 1;

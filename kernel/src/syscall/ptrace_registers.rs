@@ -4,10 +4,10 @@ use super::prctl::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
 use crate::process::ptrace::registers::WORDS;
 use crate::process::ptrace::{at_stop, breakpoints};
 use crate::process::task::Task;
-use crate::vm::uaccess::{self, UserPtr};
 use logic::errno::Errno;
 use machine::arch::USER_END;
 use machine::arch::fpu::{FXSAVE_BYTES, XSAVE_BYTES};
+use machine::uaccess::{self, UserPtr};
 use zerocopy::IntoBytes;
 
 /// Bytes of a register.

@@ -7,13 +7,13 @@ use crate::process::ptrace::{self, at_stop};
 use crate::process::signal::{self, AUDIT_ARCH, SIGINFO_BYTES, SigInfo, SigSet, Signal};
 use crate::process::task::{self, Task};
 use crate::vm::AddressSpace;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::ptrace as raw;
 use logic::errno::{Errno, SysResult};
 use logic::ptrace::{Event, Options, SYSGOOD};
 use machine::sched;
 use machine::sched::work;
+use machine::uaccess::{self, UserPtr};
 
 /// Bytes of a word of a tracee's memory.
 const WORD: usize = size_of::<u64>();

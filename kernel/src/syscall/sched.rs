@@ -3,12 +3,12 @@
 use super::Args;
 use crate::process::task::{Process, Scheduled, limits, table};
 use crate::process::{self, caller};
-use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::{self, cpu_id};
 use machine::sched::{self, work};
+use machine::uaccess::{self, UserPtr};
 
 /// `sched_yield(2)`.
 pub fn sched_yield(_a: &Args) -> SysResult {

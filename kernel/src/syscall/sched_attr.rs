@@ -5,10 +5,10 @@ use super::sched::scheduled_or_current;
 use super::sched_policy::{Wanted, policies, priorities};
 use super::{Args, extensible};
 use crate::process::task::{Scheduled, Scheduling};
-use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general::SCHED_FLAG_RESET_ON_FORK;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
+use machine::uaccess::{self, UserPtr};
 use zerocopy::IntoBytes;
 
 /// The size of the first version of `struct sched_attr` in bytes.

@@ -5,12 +5,12 @@ use super::sched::{may_schedule, niceness, scheduled_or_current};
 use crate::process::caller;
 use crate::process::task::{Scheduled, Scheduling, limits};
 use crate::process::time::values::Timespec;
-use crate::vm::uaccess::UserPtr;
 use core::ops::RangeInclusive;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::sched::{policy, realtime as arithmetic};
 use machine::sched::realtime;
+use machine::uaccess::UserPtr;
 
 /// The scheduling policies, with Linux's numbers.
 pub(super) mod policies {

@@ -4,12 +4,12 @@ use super::Args;
 use crate::process;
 use crate::process::caller;
 use crate::process::seccomp::{self, Whose};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::vec::Vec;
 use logic::bpf::{Instruction, MAX_INSTRUCTIONS, Program};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::seccomp::Action;
+use machine::uaccess::{self, UserPtr};
 
 const SET_MODE_STRICT: u32 = 0;
 const SET_MODE_FILTER: u32 = 1;

@@ -6,7 +6,6 @@ use super::{Args, value};
 use crate::process::ipc::sem::{self, LIMITS, Status};
 use crate::process::ipc::{Owner, READ, WRITE};
 use crate::process::time::values::Timespec;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -14,6 +13,7 @@ use logic::errno::{Errno, SysResult};
 use logic::own::Token;
 use logic::semaphores::{MAX_VALUE, Operation};
 use machine::arch::clock::{self, Nanos};
+use machine::uaccess::{self, UserPtr};
 use zerocopy::{FromZeros, IntoBytes};
 
 const SEM_UNDO: u32 = 0o10000;

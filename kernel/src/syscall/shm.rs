@@ -6,9 +6,9 @@ use super::{Args, value};
 use crate::process;
 use crate::process::ipc::READ;
 use crate::process::ipc::shm::{self, LIMITS, Status};
-use crate::vm::uaccess::UserPtr;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::UserPtr;
 use zerocopy::FromZeros;
 
 /// `shmget(2)`.

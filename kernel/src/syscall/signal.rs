@@ -8,13 +8,13 @@ use crate::process::signal::{
 };
 use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 use machine::arch::UserFrame;
 use machine::arch::clock;
 use machine::sched::work;
 use machine::sync::{WaitEnd, WaitQueue};
+use machine::uaccess::{self, UserPtr};
 
 /// `rt_sigaction(2)`.
 pub fn rt_sigaction(a: &Args) -> SysResult {

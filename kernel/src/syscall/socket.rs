@@ -5,7 +5,6 @@ use super::pipe::install_pair;
 use crate::fs::socket::{Caller, Family, PING_GROUPS, Protocol, Socket, SocketKind};
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::{self, caller};
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,6 +13,7 @@ use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
 use logic::socket::netlink::AF_NETLINK;
+use machine::uaccess;
 
 const SOCK_TYPE: u32 = 0xf;
 const SOCK_STREAM: u32 = 1;

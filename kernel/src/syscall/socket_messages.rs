@@ -15,7 +15,6 @@ use crate::fs::table::MAX_DESCRIPTORS;
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
 use crate::process::{self, caller};
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::credentials::Capabilities;
@@ -26,6 +25,7 @@ use logic::socket::options;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::FrameRef;
 use machine::sched;
+use machine::uaccess::{self, UserPtr};
 
 const MSG_OOB: u32 = 1;
 const MSG_PEEK: u32 = 2;

@@ -9,8 +9,8 @@ use crate::fs::pipe::{Pipe, PipeEnd};
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
 use crate::process::caller;
-use crate::vm::uaccess::UserPtr;
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::UserPtr;
 
 /// `SPLICE_F_NONBLOCK`: do not wait for the pipe.
 const NONBLOCK: u32 = 2;

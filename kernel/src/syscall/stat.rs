@@ -10,13 +10,13 @@ use crate::fs::volume::MountFlags;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, NodeRef, Timestamp, permission};
 use crate::process::{self, caller};
-use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
     STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
 };
 use logic::credentials::{Capabilities, Credentials, Wanted};
 use logic::errno::{Errno, SysResult};
+use machine::uaccess::UserPtr;
 use zerocopy::FromZeros;
 
 fn last_link(flags: u32) -> LastLink {

@@ -3,13 +3,13 @@
 use super::Args;
 use crate::fs::dev;
 use crate::process::caller;
-use crate::vm::uaccess;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::log;
 use machine::sync::SpinLock;
+use machine::uaccess;
 
 /// The actions that a caller can request (`SYSLOG_ACTION_*`).
 mod action {

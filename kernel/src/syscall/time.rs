@@ -11,13 +11,13 @@ use crate::process::time::posix::{Notify, Reading};
 use crate::process::time::process_timers::Setting;
 use crate::process::time::values::{Itimerspec, Itimerval, Timespec, Timeval};
 use crate::process::time::wall::{self, Deadline};
-use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::cpu_count;
 use machine::sync::{WaitEnd, WaitQueue};
+use machine::uaccess::UserPtr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The number of clock ticks in a second, as user programs count them (`USER_HZ`).

@@ -11,7 +11,6 @@ use crate::fs::node::AttributeChange;
 use crate::fs::watch::Events;
 use crate::fs::xattr::{CAPABILITY, Slot};
 use crate::process::{self, caller};
-use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use linux_raw_sys::general::AT_FDCWD;
@@ -19,6 +18,7 @@ use logic::access_list::{ACCESS, DEFAULT, List};
 use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
+use machine::uaccess;
 
 /// `XATTR_CREATE`.
 const CREATE: u32 = 1;

@@ -16,8 +16,8 @@
 //! - `family`, `named`, `moving`, `moving_tables`: the owner of a frame, of private memory and of
 //!   files; moves frames
 //! - `compaction`: empties pageblocks, on request and in the background
-//! - `uaccess`, `access`, `peek`: the kernel's access to the current program's memory and to other
-//!   spaces
+//! - `access`, `peek`: the kernel's access to other spaces than the current program's, which
+//!   `machine::uaccess` does
 //! - `core_pages`, `pagemap`: the pages of a core file and of `/proc/PID/pagemap`
 //! - `policy`: memory policies of areas
 //! - `source`, `shared`, `pages`, `shmem_fault`: files as mappings see them, shared memory, its
@@ -90,7 +90,6 @@ mod stack;
 mod thp;
 mod tlb;
 mod trial;
-pub mod uaccess;
 mod want;
 mod zap;
 mod zeros;
@@ -112,6 +111,7 @@ use fault::{Access, Fault};
 use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKILL, SIGSEGV};
 use machine::memory::percpu::{self, Count, Local};
 use machine::sched;
+use machine::uaccess;
 use want::Want;
 
 /// Serves a page fault in user mode at `address`. `error` is the CPU's error code.

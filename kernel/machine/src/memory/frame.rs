@@ -201,6 +201,22 @@ impl FrameRef {
         place.store(word, Ordering::Relaxed);
     }
 
+    /// Copies `len` bytes of `from`, from its byte `from_offset` on, to the byte `offset` of this
+    /// frame and those behind it. Both may be the same frame.
+    ///
+    /// # Panics
+    /// If the bytes do not lie within the frames.
+    pub fn copy_part(&self, offset: usize, from: &Self, from_offset: usize, len: usize) {
+        assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+        assert!(from_offset <= PAGE_SIZE && len <= PAGE_SIZE - from_offset);
+        // SAFETY: both ranges are inside their frames (asserted), which live as long as the
+        // references, and `copy` allows that they overlap.
+        unsafe {
+            let from = from.as_ptr().add(from_offset);
+            core::ptr::copy(from, self.as_ptr().add(offset), len);
+        }
+    }
+
     /// Copies all bytes of `other` into this frame, and the owner in the descriptor of `other` into
     /// the descriptor of this frame.
     pub fn copy_from(&self, other: &Self) {

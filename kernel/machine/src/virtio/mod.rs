@@ -9,6 +9,8 @@
 //! - [`requests`]: the requests of a disk, on [`data`].
 //! - `hal`, `pci`: what the crate `virtio-drivers` needs from the machine.
 
+#![allow(clippy::cast_possible_truncation, reason = "usize has 64 bits here")]
+
 pub mod data;
 pub mod found;
 mod hal;

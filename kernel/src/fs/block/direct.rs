@@ -19,7 +19,7 @@ use machine::sched;
 const REQUESTS: usize = 4;
 
 /// Checks that a transfer consists of whole blocks of the disk. Fails with `EINVAL` if not.
-fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
+fn check(cache: &'static Cache, offset: u64, total: usize) -> Result<(), Errno> {
     let disk = cache.disk;
     whole_blocks(
         offset,
@@ -32,12 +32,12 @@ fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
 }
 
 /// Returns the number of pages that one piece of a transfer of `count` bytes has.
-fn pages(cache: &Cache, count: usize) -> usize {
+fn pages(cache: &'static Cache, count: usize) -> usize {
     count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS)
 }
 
 /// Allocates the frames for one piece of a transfer of `count` bytes. Fails with `ENOMEM`.
-fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
+fn frames(cache: &'static Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     let pages = pages(cache, count);
     (cache.make_room)(pages as u64);
     let mut frames = Vec::new();
@@ -53,7 +53,7 @@ fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
 /// most. Stops at the first page for which `pin` returns `None`. Fails with `ENOMEM` if the list
 /// cannot be allocated.
 fn pinned(
-    cache: &Cache,
+    cache: &'static Cache,
     count: usize,
     mut pin: impl FnMut() -> Option<FrameRef>,
 ) -> Result<Vec<FrameRef>, Errno> {
@@ -68,14 +68,14 @@ fn pinned(
     Ok(frames)
 }
 
-fn per_request(cache: &Cache) -> usize {
+fn per_request(cache: &'static Cache) -> usize {
     cache.disk.limits().segments.min(MAX_PAGES)
 }
 
 /// Makes the disk read or write the first `count` bytes of `frames` at byte `offset`, and waits for
 /// the end. Fails with `EINTR` if the task is being killed, and with the disk's error.
 fn transfer(
-    cache: &Cache,
+    cache: &'static Cache,
     frames: &[FrameRef],
     offset: u64,
     count: usize,
@@ -140,7 +140,7 @@ fn in_pieces(
 /// # Errors
 /// Fails with the error of the alignment check, of the disk or of `to`, if nothing was read before.
 pub(super) fn read(
-    cache: &Cache,
+    cache: &'static Cache,
     to: &mut dyn ByteSink,
     offset: &mut u64,
     total: usize,
@@ -185,7 +185,7 @@ pub(super) fn read(
 /// Fails with the error of the alignment check, of the disk or of `from`, if nothing was written
 /// before. Fails with `EFAULT` if `from` gives less than one block.
 pub(super) fn write(
-    cache: &Cache,
+    cache: &'static Cache,
     from: &mut dyn ByteSource,
     offset: &mut u64,
     total: usize,
@@ -237,7 +237,7 @@ pub(super) fn write(
 ///
 /// # Errors
 /// Fails with `ENOMEM`, and with the error of the disk. Some of the range may be zero then.
-pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
+pub(super) fn write_zeros(cache: &'static Cache, start: u64, length: u64) -> Result<(), Errno> {
     let frames = frames(cache, bytes(length))?;
     frames.iter().for_each(|frame| frame.zero(0, PAGE_SIZE));
     let mut at = 0;

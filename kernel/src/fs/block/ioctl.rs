@@ -3,7 +3,6 @@
 use super::cache::{ALL, Cache, PAGE};
 use super::direct;
 use crate::drivers::disk::{Operation, SECTOR_BYTES, chunks, whole_blocks};
-use crate::vm::uaccess;
 use linux_raw_sys::ioctl::{
     BLKALIGNOFF, BLKBSZGET, BLKDISCARDZEROES, BLKIOMIN, BLKIOOPT, BLKRAGET, BLKROTATIONAL,
     BLKSECTGET,
@@ -13,6 +12,7 @@ use linux_raw_sys::ioctl::{
 };
 use logic::errno::{Errno, SysResult};
 use machine::sched;
+use machine::uaccess;
 
 /// The sectors that are read ahead: 128 KiB.
 const READ_AHEAD_SECTORS: u64 = 256;
@@ -23,7 +23,7 @@ const READ_AHEAD_SECTORS: u64 = 256;
 /// # Errors
 /// Fails with `ENOTTY` for an unknown command, with `EFAULT` if `argument` cannot be accessed, and
 /// as the same call on Linux.
-pub(super) fn call(cache: &Cache, command: u32, argument: u64) -> SysResult {
+pub(super) fn call(cache: &'static Cache, command: u32, argument: u64) -> SysResult {
     let disk = cache.disk;
     let limits = disk.limits();
     let int = |value: u32| put(argument, &value.to_le_bytes());
@@ -72,14 +72,14 @@ fn put(address: u64, bytes: &[u8]) -> SysResult {
     Ok(0)
 }
 
-fn sectors_of_a_request(cache: &Cache) -> u16 {
+fn sectors_of_a_request(cache: &'static Cache) -> u16 {
     let sectors = cache.disk.limits().segments as u64 * (PAGE / SECTOR_BYTES);
     u16::try_from(sectors).unwrap_or(u16::MAX)
 }
 
 /// Returns the first sector and the number of sectors of a range that will change. Fails with
 /// `EPERM` for a read-only disk, and with `EINVAL` for partial blocks.
-fn sectors(cache: &Cache, start: u64, length: u64) -> Result<(u64, u64), Errno> {
+fn sectors(cache: &'static Cache, start: u64, length: u64) -> Result<(u64, u64), Errno> {
     let disk = cache.disk;
     if disk.limits().read_only {
         return Err(Errno::EPERM);
@@ -89,7 +89,7 @@ fn sectors(cache: &Cache, start: u64, length: u64) -> Result<(u64, u64), Errno> 
 
 /// Drops the pages of a range of bytes from the cache. Pages that are wholly in the range are not
 /// written. Pages that are partly in it are written first.
-fn forget_range(cache: &Cache, start: u64, length: u64) {
+fn forget_range(cache: &'static Cache, start: u64, length: u64) {
     let end = start + length;
     let whole = start.div_ceil(PAGE)..end / PAGE;
     if whole.start < whole.end {
@@ -101,7 +101,7 @@ fn forget_range(cache: &Cache, start: u64, length: u64) {
 /// Discards the bytes of a range, which are not needed any more (`BLKDISCARD`). Fails with `EPERM`
 /// for a read-only disk, with `EINVAL` for partial blocks, with `EOPNOTSUPP` if the disk cannot
 /// discard, and with the disk's error.
-fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
+fn discard(cache: &'static Cache, start: u64, length: u64) -> Result<(), Errno> {
     let (sector, sectors) = sectors(cache, start, length)?;
     let most = cache.disk.limits().discard_sectors;
     if most == 0 {
@@ -123,7 +123,7 @@ fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
 /// Fails with `EPERM` if the disk is read-only, with `EINVAL` if the range is not of whole blocks
 /// of the disk, and with the error of the disk.
 pub(super) fn write_zeroes(
-    cache: &Cache,
+    cache: &'static Cache,
     start: u64,
     length: u64,
     unmap: bool,

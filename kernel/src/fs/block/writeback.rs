@@ -59,13 +59,13 @@ fn run() {
 
 /// Begins to write each page that is dirty now. Skips pages that are dirty again while they are
 /// being written.
-fn flush_once(cache: &Cache) {
+fn flush_once(cache: &'static Cache) {
     flush_while(cache, || true);
 }
 
 /// Does what [`flush_once`] does, as long as `ready`, which it calls before each request, returns
 /// `true`. Returns whether it came to the end.
-fn flush_while(cache: &Cache, ready: impl Fn() -> bool) -> bool {
+fn flush_while(cache: &'static Cache, ready: impl Fn() -> bool) -> bool {
     let mut at = 0;
     while ready() {
         match cache.write_run(at..u64::MAX) {
@@ -80,7 +80,7 @@ fn flush_while(cache: &Cache, ready: impl Fn() -> bool) -> bool {
 
 /// Writes all dirty pages of `cache` after the last close of its disk, and drops the clean ones.
 /// Drops none if another task has opened the disk again.
-pub(super) fn close(cache: &Cache) {
+pub(super) fn close(cache: &'static Cache) {
     cache.write_back(ALL);
     // Acquire: pairs with the Release of the count. Another task may have opened the disk again.
     if cache.opens.load(Ordering::Acquire) == 0 {
@@ -96,7 +96,7 @@ fn limits() -> (u64, u64) {
 /// If more pages are dirty than [`WRITERS`] allows, begins to write those of `cache` and waits. The
 /// wait ends below that limit, once `cache` has nothing left to write, or when the task is being
 /// killed. A task calls this when it makes pages of `cache` dirty, without a lock.
-pub(super) fn throttle(cache: &Cache) {
+pub(super) fn throttle(cache: &'static Cache) {
     let (dirty, writing) = stats::unwritten();
     if dirty == 0 {
         return;
@@ -172,7 +172,7 @@ pub fn sync_for_the_last_time() {
 }
 
 /// Writes all dirty pages of `cache`. Returns `false` if the disk completes no request.
-fn write_for_the_last_time(cache: &Cache) -> bool {
+fn write_for_the_last_time(cache: &'static Cache) -> bool {
     let patience = || clock::now().saturating_add(LAST_PATIENCE);
     // The second turn is for pages that changed while they were written.
     (0..2).all(|_| {
@@ -182,7 +182,7 @@ fn write_for_the_last_time(cache: &Cache) -> bool {
 
 /// Waits until the disk has written all pages that were handed to it before. Returns `false` if it
 /// completes no request.
-fn wait_until_written(cache: &Cache) -> bool {
+fn wait_until_written(cache: &'static Cache) -> bool {
     let goal = cache.handed();
     let mut last = cache.written();
     let _waits = sched::pressure::io_wait();

@@ -3,10 +3,10 @@
 use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
-use crate::vm::uaccess;
 use logic::errno::{Errno, SysResult};
 use machine::arch::random;
 use machine::memory::PAGE_SIZE;
+use machine::uaccess;
 
 /// The file of `/dev/null`: reads return nothing, and writes are discarded.
 pub(super) struct Null;

@@ -10,7 +10,6 @@ use super::flags::OpenFlags;
 use super::io::{ByteSink, ByteSource};
 use super::owner::Band;
 use super::poll::{Notifier, PollMask};
-use crate::vm::uaccess;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
@@ -20,6 +19,7 @@ use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sched::{self, work};
 use machine::sync::{Mutex, SpinLock};
+use machine::uaccess;
 use quota::{Charge, MAX_CAPACITY, Maker, PIPE_MAX_SIZE};
 
 /// The most bytes that a write always stores in one piece, without bytes of other writers between

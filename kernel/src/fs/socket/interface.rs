@@ -2,11 +2,11 @@
 
 use super::address::Family;
 use super::state::caller_is_admin;
-use crate::vm::uaccess;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::AF_INET;
 use logic::socket::netlink::{HARDWARE, IFF_LOOPBACK, IFF_UP_RUNNING, MTU, NAME, QUEUE_LENGTH};
 use logic::socket::packet::LOOPBACK;
+use machine::uaccess;
 
 const SIOCGIFNAME: u32 = 0x8910;
 const SIOCGIFCONF: u32 = 0x8912;

@@ -9,7 +9,6 @@ use super::stream::With;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Context, File, OpenFile, OpenFlags, anonymous};
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::take;
@@ -17,6 +16,7 @@ use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
 use logic::credentials::Credentials as Subject;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
+use machine::uaccess;
 
 /// The longest backlog (`net.core.somaxconn`).
 pub const MAX_BACKLOG: usize = 4096;

@@ -9,11 +9,11 @@
 use super::thread::{AltStack, Trap};
 use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, fault};
 use crate::process::{self, TaskRef};
-use crate::vm::uaccess;
 use core::mem::offset_of;
 use logic::errno::Errno;
 use machine::arch::fpu::{FXSAVE_BYTES, FpuState, SIGNAL_IMAGE_BYTES};
 use machine::arch::{USER_END, UserFrame};
+use machine::uaccess;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// `struct sigcontext`.

@@ -45,9 +45,9 @@ pub use thread::Restart;
 pub(crate) use thread::ThreadSignals;
 
 use crate::process;
-use crate::vm::uaccess;
 use logic::errno::Errno;
 use machine::sched::work;
+use machine::uaccess;
 
 /// Reads the set of signals at `address` in user memory. `size` is the set's size in bytes that the
 /// program passes.

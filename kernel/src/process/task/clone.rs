@@ -8,7 +8,6 @@ use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfTask;
 use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
-use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -21,6 +20,7 @@ use machine::arch::UserFrame;
 use machine::arch::fpu::FpuState;
 use machine::memory::KernelStack;
 use machine::sched::{self, work};
+use machine::uaccess;
 
 /// The arguments of `clone(2)` or of a related call.
 #[derive(Copy, Clone, Debug, Default)]

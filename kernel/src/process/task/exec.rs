@@ -10,7 +10,6 @@ use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFile};
 use crate::process::signal::{Actions, Signal};
 use crate::process::{self, TaskRef, futex_pi, ptrace};
-use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -24,6 +23,7 @@ use machine::arch::UserFrame;
 use machine::console;
 use machine::sched;
 use machine::sched::work;
+use machine::uaccess;
 
 /// The most scripts that run each other in a chain.
 const MAX_SCRIPTS: usize = 5;

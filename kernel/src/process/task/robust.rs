@@ -2,8 +2,8 @@
 
 use crate::process::TaskRef;
 use crate::process::futex;
-use crate::vm::uaccess;
 use core::sync::atomic::Ordering;
+use machine::uaccess;
 
 /// The most entries of a robust list that are processed; Linux's `ROBUST_LIST_LIMIT`.
 const LIMIT: usize = 2048;

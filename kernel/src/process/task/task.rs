@@ -15,7 +15,6 @@ use crate::process::rseq::Registration;
 use crate::process::seccomp::Confinement;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
-use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
@@ -32,6 +31,7 @@ use machine::arch::{self, UserFrame};
 use machine::memory::KernelStack;
 use machine::sched::{Thread, work};
 use machine::sync::SpinLock;
+use machine::uaccess;
 
 /// The size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;

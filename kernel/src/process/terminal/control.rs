@@ -5,13 +5,13 @@ use super::{devpts, jobs};
 use crate::fs::OpenFlags;
 use crate::process::caller;
 use crate::process::signal::Signal;
-use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::ioctl as abi;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::tty::{Characters, Control, Flow, NEW_BYTES, OLD_BYTES, TERMIO_BYTES, Termios, When};
+use machine::uaccess::{self, UserPtr};
 
 /// The only line discipline, `N_TTY`.
 const N_TTY: u32 = 0;

@@ -1,8 +1,8 @@
 //! `struct timespec`, `struct timeval` and related types.
 
-use crate::vm::uaccess::UserPtr;
 use logic::errno::Errno;
 use machine::arch::clock::Nanos;
+use machine::uaccess::UserPtr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const NS_PER_S: u64 = 1_000_000_000;

@@ -4,7 +4,6 @@ use super::value::{Shown, Value, need_admin_or_raw, set_kept};
 use crate::fs::socket::{Family, Settings, Socket, Stamps, Timeout};
 use crate::process::caller;
 use crate::syscall::socket::protocol_number;
-use crate::vm::uaccess;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::credentials::Capabilities;
@@ -12,6 +11,7 @@ use logic::errno::Errno;
 use logic::socket::netlink::NAME;
 use logic::socket::options::{Kept, SOL_SOCKET};
 use logic::socket::packet;
+use machine::uaccess;
 
 // Of SOL_SOCKET.
 const SO_DEBUG: u32 = 1;

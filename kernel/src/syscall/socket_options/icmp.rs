@@ -2,8 +2,8 @@
 
 use super::value::{Shown, Value};
 use crate::fs::socket::{Family, Socket};
-use crate::vm::uaccess;
 use logic::errno::Errno;
+use machine::uaccess;
 
 /// `SOL_RAW`.
 pub(super) const SOL_RAW: u32 = 255;

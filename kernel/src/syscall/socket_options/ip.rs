@@ -2,12 +2,12 @@
 
 use super::value::{Shown, Value, set_kept};
 use crate::fs::socket::{DEFAULT_HOPS, Protocol, Socket, SocketKind};
-use crate::vm::uaccess;
 use linux_raw_sys::net as raw;
 use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip};
 use logic::socket::options::{Kept, SOL_IP};
 use logic::socket::packet::{self, LOOPBACK, Told};
+use machine::uaccess;
 
 /// `IP_PMTUDISC_WANT` and `IPV6_PMTUDISC_WANT`: the default.
 pub(super) const DISCOVERY: u32 = 1;

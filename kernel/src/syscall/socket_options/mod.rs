@@ -10,9 +10,9 @@ mod value;
 use super::Args;
 use super::socket::{ICMP6, TCP, UDP, UDP_LITE, with_socket};
 use crate::fs::socket::{Family, Protocol, Settings, Socket, SocketKind};
-use crate::vm::uaccess;
 use logic::errno::{Errno, SysResult};
 use logic::socket::options::{Kept, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP};
+use machine::uaccess;
 use value::{Shown, Value, set_kept};
 
 /// `UDP_CORK`.

@@ -2,11 +2,11 @@
 
 use crate::fs::socket::Settings;
 use crate::process::caller;
-use crate::vm::uaccess;
 use alloc::vec::Vec;
 use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use logic::socket::options::{Kept, Needs};
+use machine::uaccess;
 
 /// The value that a program passes: its address and its length in bytes.
 pub(super) struct Value {

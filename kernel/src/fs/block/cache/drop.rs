@@ -94,7 +94,7 @@ impl Cache {
 
     /// Writes the pages of `range` to the disk, drops them and unmaps them, so that the next reads
     /// come from the disk.
-    pub(in super::super) fn forget(&self, range: Range<u64>) {
+    pub(in super::super) fn forget(&'static self, range: Range<u64>) {
         if self.state.lock().pages.is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ impl Cache {
 
     /// Drops the pages of `range` without writing them, because the disk is about to have other
     /// content there. Waits for writes that are under way.
-    pub(in super::super) fn discard(&self, range: Range<u64>) {
+    pub(in super::super) fn discard(&'static self, range: Range<u64>) {
         let mut at = range.start;
         while let Some(next) = self.clean(at..range.end) {
             at = next;

@@ -12,8 +12,6 @@
 //! The lock is a spin lock, which the completion of a request takes from an interrupt too. No other
 //! lock is taken under it. Writing pages allocates nothing.
 
-#![expect(unsafe_code, reason = "a cache is there for good")]
-
 mod drop;
 mod write;
 
@@ -257,7 +255,7 @@ impl Cache {
     /// # Errors
     /// Fails with `EIO` if the disk could not read the page, with `ENOMEM`, and with `EINTR` if the
     /// task is being killed.
-    pub(super) fn page(&self, index: u64, ahead: u64) -> Result<FrameRef, Errno> {
+    pub(super) fn page(&'static self, index: u64, ahead: u64) -> Result<FrameRef, Errno> {
         for _ in 0..TRIES {
             let (known, errors) = {
                 let mut state = self.state.lock();
@@ -296,8 +294,7 @@ impl Cache {
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `ENXIO` if `index` is behind the end of the disk.
-    pub(super) fn read_in(&'_ self, index: u64, ahead: u64) -> Result<(), Errno> {
-        let this = self.for_good();
+    pub(super) fn read_in(&'static self, index: u64, ahead: u64) -> Result<(), Errno> {
         let left = self.pages().checked_sub(index).filter(|&left| left > 0);
         let most = left.ok_or(Errno::ENXIO)?.min(self.request_pages() as u64);
         let wanted = usize::try_from(ahead.clamp(1, most)).unwrap_or(1);
@@ -335,22 +332,15 @@ impl Cache {
         if entered > 0 {
             data.cut(self.bytes_in(index, entered));
             sched::current().transfers().count_disk_read(data.bytes());
-            this.disk.submit(Request {
+            self.disk.submit(Request {
                 operation: Operation::Read {
                     sector: index * PAGE_SECTORS,
                 },
                 data,
-                owner: Owner::Finish(this),
+                owner: Owner::Finish(self),
             });
         }
         Ok(())
-    }
-
-    /// Returns the cache with the lifetime of the kernel: caches are never dropped.
-    fn for_good(&self) -> &'static Self {
-        // SAFETY: every cache is in the static of `super`, which is the only caller of `new`. That
-        // static never moves or drops it.
-        unsafe { &*core::ptr::from_ref(self) }
     }
 
     /// Returns the number of bytes of the disk in `pages` pages from `index` on. All of them were

@@ -22,8 +22,7 @@ pub(in super::super) enum Run {
 impl Cache {
     /// Begins to write the first dirty pages of `range`, a run of adjacent pages that fits in one
     /// request. Waits only while the disk's queue is full. Returns what the search found.
-    pub(in super::super) fn write_run(&self, range: Range<u64>) -> Run {
-        let this = self.for_good();
+    pub(in super::super) fn write_run(&'static self, range: Range<u64>) -> Run {
         let mut data = Data::new();
         let first = {
             let mut guard = self.state.lock();
@@ -85,7 +84,7 @@ impl Cache {
             operation: Operation::Write {
                 sector: first * PAGE_SECTORS,
             },
-            owner: Owner::Finish(this),
+            owner: Owner::Finish(self),
             data,
         };
         if first >= self.pages() {
@@ -94,14 +93,14 @@ impl Cache {
         } else {
             let mut request = request;
             request.data.cut(self.bytes_in(first, pages));
-            this.disk.submit(request);
+            self.disk.submit(request);
         }
         Run::Started(first + pages as u64)
     }
 
     /// Writes the dirty pages of `range` and waits until the disk has them. Failed writes are only
     /// counted.
-    pub(in super::super) fn write_back(&self, range: Range<u64>) {
+    pub(in super::super) fn write_back(&'static self, range: Range<u64>) {
         let mut at = range.start;
         // Each page once: pages behind `at` that become dirty again are not looked at.
         while at < range.end {

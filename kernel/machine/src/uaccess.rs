@@ -4,14 +4,13 @@
 //! the user's half, and fail with `EFAULT` if a page cannot be accessed. They may serve page faults
 //! and so may block. Never call them with a spin lock held, except the `nofault` ones.
 
-#![expect(unsafe_code, reason = "programs' memory is touched")]
-
+use crate::arch::USER_END;
+use crate::memory::{FrameRef, PAGE_SIZE};
+use crate::sync;
 use alloc::vec::Vec;
 use core::arch::global_asm;
 use core::marker::PhantomData;
 use logic::errno::Errno;
-use machine::arch::USER_END;
-use machine::sync;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // The only kernel code that touches user addresses. Each instruction that may fault has a label;
@@ -24,7 +23,7 @@ global_asm!(
     ".global ebb_user_copy, ebb_user_copy_words, ebb_user_copy_bytes, ebb_user_copy_rest",
     ".global ebb_user_copy_end",
     "ebb_user_copy:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "mov rcx, rdx",
     "shr rcx, 3",
     "ebb_user_copy_words:",
@@ -35,7 +34,7 @@ global_asm!(
     "rep movsb",
     "ebb_user_copy_end:",
     "mov rax, rcx",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     // The words ended at a bad page: byte by byte up to it.
     "ebb_user_copy_rest:",
@@ -48,7 +47,7 @@ global_asm!(
     ".balign 16",
     ".global ebb_user_spread, ebb_user_spread_at, ebb_user_spread_end",
     "ebb_user_spread:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "2:",
     "movzx eax, word ptr [rsi]",
     "ebb_user_spread_at:",
@@ -59,14 +58,14 @@ global_asm!(
     "jnz 2b",
     "ebb_user_spread_end:",
     "mov rax, rdx",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     // rdi: to, rdx: bytes
     ".balign 16",
     ".global ebb_user_zero, ebb_user_zero_words, ebb_user_zero_bytes, ebb_user_zero_rest",
     ".global ebb_user_zero_end",
     "ebb_user_zero:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "xor eax, eax",
     "mov rcx, rdx",
     "shr rcx, 3",
@@ -78,7 +77,7 @@ global_asm!(
     "rep stosb",
     "ebb_user_zero_end:",
     "mov rax, rcx",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     "ebb_user_zero_rest:",
     "shl rcx, 3",
@@ -89,40 +88,40 @@ global_asm!(
     ".balign 16",
     ".global ebb_user_load, ebb_user_load_at, ebb_user_load_nofault, ebb_user_load_nofault_at",
     "ebb_user_load:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "ebb_user_load_at:",
     "mov eax, dword ptr [rdi]",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     "ebb_user_load_nofault:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "ebb_user_load_nofault_at:",
     "mov eax, dword ptr [rdi]",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     // rdi: word, esi: expected, edx: new
     ".balign 16",
     ".global ebb_user_exchange, ebb_user_exchange_at",
     ".global ebb_user_exchange_nofault, ebb_user_exchange_nofault_at, ebb_user_failed",
     "ebb_user_exchange:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "mov eax, esi",
     "ebb_user_exchange_at:",
     "lock cmpxchg dword ptr [rdi], edx",
     "mov eax, eax",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     "ebb_user_exchange_nofault:",
-    machine::stac_asm!(),
+    crate::stac_asm!(),
     "mov eax, esi",
     "ebb_user_exchange_nofault_at:",
     "lock cmpxchg dword ptr [rdi], edx",
     "mov eax, eax",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     "ebb_user_failed:",
     "mov rax, -1",
-    machine::clac_asm!(),
+    crate::clac_asm!(),
     "ret",
     ".popsection",
 );
@@ -152,7 +151,8 @@ unsafe extern "C" {
 }
 
 /// The reaction to a page fault at an instruction that accesses user memory.
-pub(crate) enum Fixup {
+#[derive(Debug)]
+pub enum Fixup {
     /// Serve the fault. If that fails, continue at this address.
     Serve(u64),
     /// Continue at this address.
@@ -161,7 +161,7 @@ pub(crate) enum Fixup {
 
 impl Fixup {
     /// Returns the address to continue at if the fault is not served.
-    pub(crate) fn address(&self) -> u64 {
+    pub fn address(&self) -> u64 {
         match *self {
             Self::Serve(at) | Self::Fail(at) => at,
         }
@@ -170,7 +170,7 @@ impl Fixup {
 
 /// Returns the reaction to a page fault at `rip`. Returns `None` if no instruction there accesses
 /// user memory.
-pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
+pub fn fixup(rip: u64) -> Option<Fixup> {
     macro_rules! at {
         ($symbol:ident) => {
             // Only the address of the label is taken.
@@ -288,14 +288,39 @@ pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
     unsafe { copy_out_raw(to, from.as_ptr(), from.len()) }
 }
 
-/// Copies `len` bytes of kernel memory from `from` on, such as a frame in the physmap, to the
-/// program's memory at the address `to`. Ends at a byte that cannot be written. Returns the number
-/// of bytes copied.
+/// Copies `len` bytes of `frame`, from its byte `offset` on, to the program's memory at the address
+/// `to`. Ends at a byte that cannot be written. Returns the number of bytes copied.
+///
+/// # Panics
+/// If the bytes do not lie within the frame.
+#[inline]
+pub fn copy_out_of_frame(to: u64, frame: &FrameRef, offset: usize, len: usize) -> usize {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+    // SAFETY: the range is inside the frame, which lives as long as `frame`.
+    unsafe { copy_out_raw(to, frame.as_ptr().add(offset), len) }
+}
+
+/// Copies `len` bytes of the program's memory from the address `from` on to `frame`, to its byte
+/// `offset` and those behind it. Ends at a byte that cannot be read. Returns the number of bytes
+/// copied.
+///
+/// # Panics
+/// If the bytes do not lie within the frame.
+#[inline]
+pub fn copy_into_frame(frame: &FrameRef, offset: usize, from: u64, len: usize) -> usize {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+    // SAFETY: the range is inside the frame, which lives as long as `frame`. No Rust reference to
+    // the frame's bytes ever exists.
+    unsafe { copy_in_raw(frame.as_ptr().add(offset), from, len) }
+}
+
+/// Copies `len` bytes of kernel memory from `from` on to the program's memory at the address `to`.
+/// Ends at a byte that cannot be written. Returns the number of bytes copied.
 ///
 /// # Safety
 /// `from` is readable for `len` bytes.
 #[inline]
-pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
+unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
     sync::assert_no_spin_lock_held();
     let len = clamp(to, len);
     // SAFETY: the kernel side by the caller's promise; the user side is in the user's half, where
@@ -309,7 +334,7 @@ pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
 /// # Safety
 /// `to` is writable for `len` bytes, and no other Rust code reads it during the call.
 #[inline]
-pub unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
+unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
     sync::assert_no_spin_lock_held();
     let len = clamp(from, len);
     // SAFETY: as in `copy_out_raw`.
@@ -386,8 +411,8 @@ fn check_word(address: u64) -> Result<(), Errno> {
 /// Atomic operations on words that programs share with the kernel.
 pub mod atomic {
     use super::{check_word, ebb_user_exchange, ebb_user_exchange_nofault, ebb_user_load, word};
+    use crate::sync;
     use logic::errno::Errno;
-    use machine::sync;
 
     /// Loads the aligned 32-bit word of the program at `address` in one access.
     ///
