@@ -86,8 +86,8 @@ impl Report {
             };
             let mut row = format!("| {name} | {} | {} |", whole(seed_in), whole(seed_out));
             for &backend in &backends {
-                for pages in [pages_in, pages_out, seconds] {
-                    match of(runs, backend, duration, pages) {
+                for figure in [pages_in, pages_out, seconds] {
+                    match of(runs, backend, duration, figure) {
                         Some(summary) => {
                             let _ = write!(row, " {} |", range(&summary));
                         }
@@ -137,9 +137,7 @@ impl Report {
     /// Adds the table that compares squeezes of `ebb blk` with a hold, the runs `held`, with those
     /// in `plain`, which have none. Adds nothing if `ebb blk` did not run.
     fn hold(&mut self, plain: &[Swap], held: &[Swap]) {
-        let ours = |run: &&Swap| run.backend == Backend::Ebb;
-        let plain: Vec<Swap> = plain.iter().filter(ours).copied().collect();
-        if plain.is_empty() {
+        if !plain.iter().any(|run| run.backend == Backend::Ebb) {
             return;
         }
         let holds: BTreeSet<u32> = held.iter().map(|run| run.hold_ms).collect();
@@ -157,7 +155,7 @@ impl Report {
             whole(hold_ms)
         ));
         self.line("|---|---|---|---|---|");
-        let rows: [(&str, fn(&Swap) -> f64); 4] = [
+        let rows: [(&str, Figure); 4] = [
             ("free pages in the pools at the end", pages_kept),
             ("pages that the pools returned", pages_returned),
             ("pages in and out of swap", pages_swapped),
@@ -165,8 +163,8 @@ impl Report {
         ];
         for (name, figure) in rows {
             let summaries = [
-                of(&plain, Backend::Ebb, 0, figure),
-                of(&plain, Backend::Ebb, HELD_SQUEEZE_MS, figure),
+                of(plain, Backend::Ebb, 0, figure),
+                of(plain, Backend::Ebb, HELD_SQUEEZE_MS, figure),
                 of(held, Backend::Ebb, HELD_SQUEEZE_MS, figure),
             ];
             let mut row = format!("| {name} |");
@@ -319,52 +317,49 @@ fn is_measured(device: &str, backend: Backend, pool: Pool) -> bool {
     }
 }
 
-fn pages_in(run: &Swap) -> f64 {
-    run.pswpin
+/// A figure of a run. `None` if the run's back-end does not report it.
+type Figure = fn(&Swap) -> Option<f64>;
+
+fn pages_in(run: &Swap) -> Option<f64> {
+    Some(run.pswpin)
 }
 
-fn pages_out(run: &Swap) -> f64 {
-    run.pswpout
+fn pages_out(run: &Swap) -> Option<f64> {
+    Some(run.pswpout)
 }
 
-fn seconds(run: &Swap) -> f64 {
-    run.seconds
+fn pages_swapped(run: &Swap) -> Option<f64> {
+    Some(run.pswpin + run.pswpout)
 }
 
-fn pages_swapped(run: &Swap) -> f64 {
-    run.pswpin + run.pswpout
-}
-
-/// Returns the free pages of all pools after a run, or NaN for a back-end that does not report them.
-fn pages_kept(run: &Swap) -> f64 {
-    run.pool_pages.map_or(f64::NAN, |pages| pages.kept)
-}
-
-/// Returns the pages that all pools returned in a run, or NaN for a back-end that does not report
-/// them.
-fn pages_returned(run: &Swap) -> f64 {
-    run.pool_pages.map_or(f64::NAN, |pages| pages.returned)
+fn seconds(run: &Swap) -> Option<f64> {
+    Some(run.seconds)
 }
 
 /// Returns the rate at which the guest wrote. It is not finite if the run took no time.
-fn megabytes_a_second(run: &Swap) -> f64 {
-    run.written_mib * 1.048_576 / run.seconds
+fn megabytes_a_second(run: &Swap) -> Option<f64> {
+    Some(run.written_mib * 1.048_576 / run.seconds)
+}
+
+/// Returns the free pages of all pools after a run.
+fn pages_kept(run: &Swap) -> Option<f64> {
+    run.pool_pages.map(|pages| pages.kept)
+}
+
+/// Returns the pages that all pools returned in a run.
+fn pages_returned(run: &Swap) -> Option<f64> {
+    run.pool_pages.map(|pages| pages.returned)
 }
 
 /// Summarises `figure` of the runs with `backend` and a squeeze of `duration` ms. Returns `None` if
-/// there are none, or if a figure is not finite.
-fn of(
-    runs: &[Swap],
-    backend: Backend,
-    duration: u32,
-    figure: impl Fn(&Swap) -> f64,
-) -> Option<Summary> {
-    let figures: Vec<_> = runs
+/// there are none, or if a figure is not reported or not finite.
+fn of(runs: &[Swap], backend: Backend, duration: u32, figure: Figure) -> Option<Summary> {
+    let figures: Option<Vec<_>> = runs
         .iter()
         .filter(|run| run.backend == backend && run.squeeze_ms == duration)
         .map(figure)
         .collect();
-    Summary::of(&figures)
+    Summary::of(&figures?)
 }
 
 fn present(backends: impl Iterator<Item = Backend>) -> Vec<Backend> {
