@@ -210,7 +210,7 @@ kvm-exits: deps build workloads ## count the VM exits of both kernels on it; 3 m
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold
 	$(CARGO) build --release -p ebb-blk --example xen-front
 	EBB=target/release/ebb FRONT=target/release/examples/xen-front blk/lab/smoke target/xen-lab
-xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: an hour
+xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools, holds and persistent grants on a real Xen: 75 minutes
 	EBB=target/release/ebb blk/lab/experiments target/xen-experiments
 	$(CARGO) build --release -p ebb-blk --example xen-report
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md

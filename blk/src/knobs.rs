@@ -298,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_each_setting_with_its_default_and_range() {
+        let page = include_str!("../../docs/knobs.md");
+        let knobs = Knobs::default();
+        for knob in Knob::ALL {
+            let (name, default, most) = (knob.name(), knobs.get(knob), knob.most());
+            let row = format!("| `{name}` | {default} | 0–{most} | ");
+            assert!(page.lines().any(|line| line.starts_with(&row)), "{row}");
+        }
+    }
+
+    #[test]
     fn values_out_of_range_are_named() {
         let knobs = Knobs::default();
         let error = knobs

@@ -276,6 +276,41 @@ mod tests {
     use crate::server::Options;
     use crate::xen::fake::FakeStore;
 
+    /// Makes a watcher of the devices in `store`.
+    fn watcher(store: &FakeStore) -> Watcher<FakeStore> {
+        Watcher {
+            server: Arc::new(Server::new(Options::default())),
+            store: store.clone(),
+            folder: "backend/qdisk".into(),
+            tried: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_device_that_appears_later_is_served_once_it_is_complete() {
+        let store = FakeStore::default();
+        let mut watcher = watcher(&store);
+        assert!(!watcher.look().unwrap());
+        let (back, front) = ("backend/qdisk/7/51728", "/local/domain/7/device/vbd/51728");
+        let params = format!("{back}/params");
+        store.set(&params, "/nowhere/disk.img");
+        store.set(&format!("{front}/state"), "1");
+        assert!(watcher.matters(&params));
+        assert!(!watcher.look().unwrap());
+        assert!(watcher.tried.is_empty(), "no front-end is known");
+        let frontend = format!("{back}/frontend");
+        store.set(&frontend, front);
+        assert!(watcher.matters(&frontend));
+        assert!(watcher.look().unwrap());
+        assert_eq!(watcher.tried.len(), 1);
+        assert!(!watcher.matters(&format!("{back}/state")), "its own change");
+        // A device that was detached may come again at once.
+        store.remove(back);
+        assert!(watcher.matters(back));
+        assert!(!watcher.look().unwrap());
+        assert!(watcher.tried.is_empty());
+    }
+
     #[test]
     fn a_device_that_cannot_be_served_is_tried_again_and_told_of_once() {
         let store = FakeStore::default();
@@ -288,12 +323,7 @@ mod tests {
         let front = ("frontend", "/local/domain/7/device/vbd/51712");
         device(&[front, ("params", "/nowhere/disk.img"), ("online", "1")]);
         store.set("/local/domain/7/device/vbd/51712/state", "1");
-        let mut watcher = Watcher {
-            server: Arc::new(Server::new(Options::default())),
-            store: store.clone(),
-            folder: "backend/qdisk".into(),
-            tried: BTreeMap::new(),
-        };
+        let mut watcher = watcher(&store);
         let error = format!("{back}/hotplug-error");
         assert!(watcher.look().unwrap(), "it is to be tried again");
         assert!(store.get(&error).contains("/nowhere/disk.img"));

@@ -307,6 +307,95 @@ fn many_disks_have_more_descriptors_than_a_shell_gives() {
     assert_eq!(served, 100);
 }
 
+/// Serves the most disks that a process may have, and squeezes them all by one event.
+#[test]
+fn a_thousand_disks_are_served_and_squeezed_at_once() {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if hard.is_some_and(|most| most < 8192) {
+        println!("this system allows {hard:?} descriptors");
+        return;
+    }
+    let folder = Scratch::new("blk-thousand");
+    let disks: Vec<String> = (0..=1000).map(|n| format!("d{n}=ram:64K")).collect();
+    let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
+    let server = Server::start(folder.folder(), &disks[..1000], Stdio::null());
+    let mut command = blk();
+    command.args(["squeeze", "--control"]).arg(&server.control);
+    // On a busy machine not all may have answered within the second that the command waits.
+    command.output().expect("ebb starts");
+    let start = Instant::now();
+    loop {
+        let answer = String::from_utf8(server.get().stdout).expect("text");
+        assert_eq!(answer.matches("\"squeezes\": ").count(), 1000);
+        if !answer.contains("\"squeezes\": 0,") {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "a disk was not squeezed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(server);
+
+    let mut command = blk();
+    command.args(["serve", "--control", &folder.path("more")]);
+    command.args(disks.iter().flat_map(|disk| ["--disk", *disk]));
+    let refused = command.output().expect("ebb starts");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("more than 1000 disks"), "{said}");
+}
+
+/// Hides all sources of events of memory pressure from a server by mounts of its own.
+#[test]
+fn without_a_source_of_events_a_server_warns_and_serves() {
+    const HIDE: &str = "mount -t tmpfs none /proc/pressure && mount --bind /dev/null /proc/meminfo \
+                        && mount -t tmpfs none /sys/fs/cgroup || exit 77; exec \"$@\"";
+    let words = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        HIDE,
+        "sh",
+    ];
+    let hidden = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(words).arg(program);
+        command
+    };
+    let tried = hidden("true").output().expect("unshare starts");
+    if !tried.status.success() {
+        println!("no mounts here: {}", String::from_utf8_lossy(&tried.stderr));
+        return;
+    }
+    let folder = Scratch::new("blk-unwatched");
+    let control = folder.folder().join("control");
+    let (stderr, pipe) = std::io::pipe().expect("a pipe");
+    let mut command = hidden(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["blk", "serve", "--disk", "d=ram:1M", "--control"]);
+    command.arg(&control).stderr(pipe).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("unshare starts");
+    // It holds the pipe's end for writing, so a server that ends without a word would go unnoticed.
+    drop(command);
+    let stdout = child.stdout.take().expect("a pipe");
+    let server = Server { child, control };
+    let mut warning = String::new();
+    let read = BufReader::new(stderr).read_line(&mut warning);
+    assert!(read.is_ok(), "{read:?}");
+    assert!(
+        warning.contains("memory pressure is not watched"),
+        "{warning}"
+    );
+    let read = BufReader::new(stdout).read_line(&mut String::new());
+    assert!(read.is_ok_and(|bytes| bytes > 0), "it serves");
+    let mut command = blk();
+    command.args(["squeeze", "--control"]).arg(&server.control);
+    let squeezed = command.output().expect("ebb starts");
+    assert!(squeezed.status.success(), "it is squeezed by hand");
+    let answer = String::from_utf8(server.get().stdout).expect("text");
+    assert!(answer.contains("\"squeezes\": 1,"), "{answer}");
+}
+
 #[test]
 fn where_there_is_no_xen_it_is_said_what_is_missing() {
     if Path::new("/dev/xen/xenbus").exists() {

@@ -1,6 +1,6 @@
 //! The tables, in Markdown.
 
-use crate::records::{Backend, Io, Records, Swap};
+use crate::records::{Backend, Io, Pool, Records, Swap};
 use crate::statistics::{CONFIDENCE, Difference, Summary};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,17 +13,17 @@ const DURATIONS: [(u32, u32, u32); 4] = [
     (10, 212, 3_325),
     (100, 203, 3_340),
 ];
-/// `max_buffer_pages` of an empty pool, a pool that is always squeezed, and the default, with which
-/// the others are compared.
-const POOLS: [&str; 3] = ["0", "squeezed", DEFAULT_POOL];
-const DEFAULT_POOL: &str = "1024";
+/// The squeeze that is measured with and without a hold, its duration in ms. It is the default.
+const HELD_SQUEEZE_MS: u32 = 10;
+/// The device on which persistent grants and the hold are measured.
+const FAST: &str = "fast";
 /// The seed's runs of dd: device, `max_buffer_pages`, then minimum, maximum, median, average and
 /// deviation in MB/s. It proved no difference.
-const SEED_IO: [(&str, &str, [f64; 5]); 4] = [
-    ("slow", "0", [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
-    ("slow", "1024", [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
-    ("fast", "0", [417.0, 423.0, 420.0, 419.4, 2.509_980_1]),
-    ("fast", "1024", [414.0, 425.0, 416.0, 417.8, 4.438_468_2]),
+const SEED_IO: [(&str, Pool, [f64; 5]); 4] = [
+    ("slow", Pool::Empty, [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
+    ("slow", Pool::Full, [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
+    (FAST, Pool::Empty, [417.0, 423.0, 420.0, 419.4, 2.509_980_1]),
+    (FAST, Pool::Full, [414.0, 425.0, 416.0, 417.8, 4.438_468_2]),
 ];
 
 /// The beginning of the names of loads of the reviewer's job.
@@ -32,7 +32,10 @@ const REVIEWERS_LOAD: &str = "randrw";
 /// Returns the report, and the names of missing figures.
 pub(crate) fn report(records: &Records) -> (String, Vec<String>) {
     let mut report = Report::default();
-    report.swap(&records.swap);
+    let (held, plain): (Vec<Swap>, Vec<Swap>) =
+        records.swap.iter().partition(|run| run.hold_ms > 0);
+    report.swap(&plain);
+    report.hold(&plain, &held);
     let (of_reviewer, of_seed): (Vec<Io>, Vec<Io>) = records
         .io
         .iter()
@@ -83,8 +86,8 @@ impl Report {
             };
             let mut row = format!("| {name} | {} | {} |", whole(seed_in), whole(seed_out));
             for &backend in &backends {
-                for pages in [pages_in, pages_out, seconds] {
-                    match of(runs, backend, duration, pages) {
+                for figure in [pages_in, pages_out, seconds] {
+                    match of(runs, backend, duration, figure) {
                         Some(summary) => {
                             let _ = write!(row, " {} |", range(&summary));
                         }
@@ -118,10 +121,9 @@ impl Report {
             let seed = f64::from(seed_in + seed_out) / seed_off - 1.0;
             let mut row = format!("| {duration} ms | {} |", percent(seed));
             for &backend in backends {
-                let both = |run: &Swap| run.pswpin + run.pswpout;
                 let cell = match (
-                    of(runs, backend, *duration, both),
-                    of(runs, backend, 0, both),
+                    of(runs, backend, *duration, pages_swapped),
+                    of(runs, backend, 0, pages_swapped),
                 ) {
                     (Some(with), Some(without)) => difference(&with, &without),
                     _ => "–".to_owned(),
@@ -132,6 +134,60 @@ impl Report {
         }
     }
 
+    /// Adds the table that compares squeezes of `ebb blk` with a hold, the runs `held`, with those
+    /// in `plain`, which have none. Adds nothing if `ebb blk` did not run.
+    fn hold(&mut self, plain: &[Swap], held: &[Swap]) {
+        if !plain.iter().any(|run| run.backend == Backend::Ebb) {
+            return;
+        }
+        let holds: BTreeSet<u32> = held.iter().map(|run| run.hold_ms).collect();
+        let Some(&hold_ms) = holds.first() else {
+            self.lacking.push("no run had a hold".to_owned());
+            return;
+        };
+        self.line("\n### What a hold returns and costs\n");
+        self.line(&format!(
+            "`ebb blk` in the same runs. Columns: the squeeze, and `squeeze_hold_ms`. Medians with least and most. Last column: the hold beside the same squeeze without one, averages, Welch's t-test at {:.0} %.\n",
+            CONFIDENCE * 100.0
+        ));
+        self.line(&format!(
+            "| | off | {HELD_SQUEEZE_MS} ms, no hold | {HELD_SQUEEZE_MS} ms, {} ms | with the hold |",
+            whole(hold_ms)
+        ));
+        self.line("|---|---|---|---|---|");
+        let rows: [(&str, Figure); 4] = [
+            ("free pages in the pools at the end", pages_kept),
+            ("pages that the pools returned", pages_returned),
+            ("pages in and out of swap", pages_swapped),
+            ("written, MB/s", megabytes_a_second),
+        ];
+        for (name, figure) in rows {
+            let summaries = [
+                of(plain, Backend::Ebb, 0, figure),
+                of(plain, Backend::Ebb, HELD_SQUEEZE_MS, figure),
+                of(held, Backend::Ebb, HELD_SQUEEZE_MS, figure),
+            ];
+            let mut row = format!("| {name} |");
+            for summary in &summaries {
+                match summary {
+                    Some(summary) => {
+                        let _ = write!(row, " {} |", range(summary));
+                    }
+                    None => {
+                        row.push_str(" – |");
+                        self.lacking
+                            .push(format!("a run with a hold, or beside it, lacks: {name}"));
+                    }
+                }
+            }
+            let verdict = match &summaries {
+                [_, Some(without), Some(with)] => difference(with, without),
+                _ => "–".to_owned(),
+            };
+            self.line(&format!("{row} {verdict} |"));
+        }
+    }
+
     fn io(&mut self, runs: &[Io]) {
         if runs.is_empty() {
             self.lacking.push("no run measured I/O".to_owned());
@@ -139,7 +195,7 @@ impl Report {
         }
         self.line("\n### What an empty pool costs\n");
         self.line(&format!(
-            "Pages: `max_buffer_pages`. With 0, and in a squeeze that does not end, both back-ends give free pages back after each batch of requests. Last column: beside 1024, averages, Welch's t-test at {:.0} %.\n",
+            "Pages: `max_buffer_pages`. With 0, and in a squeeze that does not end, both back-ends give free pages back after each batch of requests. *Held* is the hold of a squeeze, which `ebb blk` alone has. With persistent grants little data goes through a pool. Last column: beside 1024, averages, Welch's t-test at {:.0} %.\n",
             CONFIDENCE * 100.0
         ));
         self.io_table(runs);
@@ -170,7 +226,7 @@ impl Report {
                 self.seed_io(device);
             }
             for backend in Backend::ALL {
-                let figures = |pool: &str| {
+                let figures = |pool: Pool| {
                     let figures: Vec<_> = runs
                         .iter()
                         .filter(|run| run.device == device && run.load == load)
@@ -179,25 +235,28 @@ impl Report {
                         .collect();
                     Summary::of(&figures)
                 };
-                let summaries = POOLS.map(figures);
+                let summaries = Pool::ALL.map(figures);
                 if summaries.iter().all(Option::is_none) {
                     continue;
                 }
-                let full = figures(DEFAULT_POOL);
-                for (pool, summary) in POOLS.into_iter().zip(summaries) {
+                let full = figures(Pool::Full);
+                for (pool, summary) in Pool::ALL.into_iter().zip(summaries) {
+                    let name = pool.name();
                     let Some(it) = summary else {
-                        let name = backend.name();
-                        self.lacking.push(format!(
-                            "no {load} on the {device} device of {name} at {pool}"
-                        ));
+                        if is_measured(device, backend, pool) {
+                            self.lacking.push(format!(
+                                "no {load} on the {device} device of {} at {name}",
+                                backend.name()
+                            ));
+                        }
                         continue;
                     };
                     let verdict = match &full {
-                        Some(full) if pool != DEFAULT_POOL => difference(&it, full),
+                        Some(full) if pool != Pool::Full => difference(&it, full),
                         _ => String::new(),
                     };
                     self.line(&format!(
-                        "| {device} | {load}, {unit} | {} | {pool} | {} | {} | {} | {} | {} | {} | {verdict} |",
+                        "| {device} | {load}, {unit} | {} | {name} | {} | {} | {} | {} | {} | {} | {verdict} |",
                         backend.name(),
                         it.count,
                         short(it.min),
@@ -215,13 +274,14 @@ impl Report {
         for (_, pool, [min, max, median, mean, deviation]) in
             SEED_IO.iter().filter(|row| row.0 == device)
         {
-            let verdict = if *pool != DEFAULT_POOL {
-                "not proven"
-            } else {
+            let verdict = if *pool == Pool::Full {
                 ""
+            } else {
+                "not proven"
             };
+            let name = pool.name();
             self.line(&format!(
-                "| {device} | dd, MB/s | the seed's | {pool} | 5 | {min} | {max} | {median} | {mean} | {} | {verdict} |",
+                "| {device} | dd, MB/s | the seed's | {name} | 5 | {min} | {max} | {median} | {mean} | {} | {verdict} |",
                 short(*deviation)
             ));
         }
@@ -248,30 +308,58 @@ impl Report {
     }
 }
 
-fn pages_in(run: &Swap) -> f64 {
-    run.pswpin
+/// Returns whether the experiments measure `pool` on the device called `device` of `backend`.
+fn is_measured(device: &str, backend: Backend, pool: Pool) -> bool {
+    match pool {
+        Pool::Empty | Pool::Squeezed | Pool::Full => true,
+        Pool::Held => device == FAST && backend == Backend::Ebb,
+        Pool::Persistent => device == FAST,
+    }
 }
 
-fn pages_out(run: &Swap) -> f64 {
-    run.pswpout
+/// A figure of a run. `None` if the run's back-end does not report it.
+type Figure = fn(&Swap) -> Option<f64>;
+
+fn pages_in(run: &Swap) -> Option<f64> {
+    Some(run.pswpin)
 }
 
-fn seconds(run: &Swap) -> f64 {
-    run.seconds
+fn pages_out(run: &Swap) -> Option<f64> {
+    Some(run.pswpout)
 }
 
-fn of(
-    runs: &[Swap],
-    backend: Backend,
-    duration: u32,
-    figure: impl Fn(&Swap) -> f64,
-) -> Option<Summary> {
-    let figures: Vec<_> = runs
+fn pages_swapped(run: &Swap) -> Option<f64> {
+    Some(run.pswpin + run.pswpout)
+}
+
+fn seconds(run: &Swap) -> Option<f64> {
+    Some(run.seconds)
+}
+
+/// Returns the rate at which the guest wrote. It is not finite if the run took no time.
+fn megabytes_a_second(run: &Swap) -> Option<f64> {
+    Some(run.written_mib * 1.048_576 / run.seconds)
+}
+
+/// Returns the free pages of all pools after a run.
+fn pages_kept(run: &Swap) -> Option<f64> {
+    run.pool_pages.map(|pages| pages.kept)
+}
+
+/// Returns the pages that all pools returned in a run.
+fn pages_returned(run: &Swap) -> Option<f64> {
+    run.pool_pages.map(|pages| pages.returned)
+}
+
+/// Summarises `figure` of the runs with `backend` and a squeeze of `duration` ms. Returns `None` if
+/// there are none, or if a figure is not reported or not finite.
+fn of(runs: &[Swap], backend: Backend, duration: u32, figure: Figure) -> Option<Summary> {
+    let figures: Option<Vec<_>> = runs
         .iter()
         .filter(|run| run.backend == backend && run.squeeze_ms == duration)
         .map(figure)
         .collect();
-    Summary::of(&figures)
+    Summary::of(&figures?)
 }
 
 fn present(backends: impl Iterator<Item = Backend>) -> Vec<Backend> {
@@ -359,9 +447,16 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn swap(backend: &str, ms: u32, pages: u32) -> String {
+    /// Returns a record of a run that swapped `pages` in and out and took a second. The pools of
+    /// `ebb` kept a tenth of `pages` and returned as many pages as it wrote.
+    fn swap(backend: &str, ms: u32, hold_ms: u32, pages: u32) -> String {
+        let pools = match backend {
+            "ebb" => format!("kept={} returned={pages}", pages / 10),
+            _ => String::new(),
+        };
         format!(
-            "LAB swap backend={backend} squeeze_ms={ms} round=0 pswpin={pages} pswpout={pages} began=0 ended=1\n"
+            "LAB swap backend={backend} squeeze_ms={ms} hold_ms={hold_ms} round=0 mib=48 \
+             pswpin={pages} pswpout={pages} began=0 ended=1 {pools}\n"
         )
     }
 
@@ -370,15 +465,17 @@ mod tests {
         let mut records = Records::default();
         for (ms, pages) in [(0, 1000), (1, 900), (10, 500), (100, 10)] {
             for more in 0..3 {
-                records.read(&swap("kernel", ms, pages + more));
+                records.read(&swap("kernel", ms, 0, pages + more));
             }
         }
         for value in [100, 101, 102] {
             records.read(&format!(
                 "LAB io backend=kernel pool=1024 device=fast load=dd value={value} unit=MB/s\n\
                  LAB io backend=kernel pool=0 device=fast load=dd value={} unit=MB/s\n\
+                 LAB io backend=kernel pool=persistent device=fast load=dd value={} unit=MB/s\n\
                  LAB io backend=kernel pool=squeezed device=fast load=dd value={value} unit=MB/s\n",
-                value - 50
+                value - 50,
+                value + 50
             ));
         }
         let (_, lacking) = report(&records);
@@ -396,26 +493,77 @@ mod tests {
         let job = text.split("### The reviewer's job").nth(1);
         let row = "| null_blk | randrw-read, IOPS | `ebb blk` | 0 | 2 | 90.0 | 91.0 |";
         assert!(job.is_some_and(|job| job.contains(row)), "{text}");
-        assert!(
-            text.contains("| 10 ms | 212 | 3,325 | 501 (500 to 502) |"),
-            "{text}"
-        );
-        assert!(text.contains("| 100 ms | −98.7 % | **−98.9 %**"), "{text}");
-        assert!(
-            text.contains("| fast | dd, MB/s | the seed's | 0 | 5 | 417 | 423 |"),
-            "{text}"
-        );
-        assert!(
-            text.contains("| 51.0 | 51.0 | 1.00 | **−49.5 %** ±"),
-            "{text}"
+        assert!(!text.contains("### What a hold"), "{text}");
+        for row in [
+            "| 10 ms | 212 | 3,325 | 501 (500 to 502) |",
+            "| 100 ms | −98.7 % | **−98.9 %**",
+            "| fast | dd, MB/s | the seed's | 0 | 5 | 417 | 423 |",
+            "| 51.0 | 51.0 | 1.00 | **−49.5 %** ±",
+            "| `xen-blkback` | 1024, persistent grants | 3 | 150 | 152 | 151 | 151 | 1.00 | **+49.5 %** ±",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_hold_stands_beside_the_same_squeeze_without_one() {
+        let mut records = Records::default();
+        let runs = [
+            (0, 0, 4000),
+            (1, 0, 900),
+            (10, 0, 800),
+            (100, 0, 10),
+            (10, 10_000, 200),
+        ];
+        for (ms, hold_ms, pages) in runs {
+            for more in 0..3 {
+                records.read(&swap("ebb", ms, hold_ms, pages + more * 10));
+            }
+        }
+        let (text, _) = report(&records);
+        for row in [
+            "| | off | 10 ms, no hold | 10 ms, 10,000 ms | with the hold |",
+            "| free pages in the pools at the end | 401 (400 to 402) | 81.0 (80.0 to 82.0) | 21.0 (20.0 to 22.0) | **−74.1 %** ±",
+            "| pages in and out of swap | 8,020 (8,000 to 8,040) | 1,620 (1,600 to 1,640) | 420 (400 to 440) | **−74.1 %** ±",
+            "| written, MB/s | 50.3 (50.3 to 50.3) | 50.3 (50.3 to 50.3) | 50.3 (50.3 to 50.3) | +0.0 %, not proven",
+            // The run with a hold is in no row of the squeezes.
+            "| 10 ms | 212 | 3,325 | 810 (800 to 820) |",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+    }
+
+    #[test]
+    fn pools_that_are_measured_nowhere_are_not_lacking() {
+        let mut records = Records::default();
+        for (device, backend) in [("slow", "ebb"), ("fast", "ebb"), ("fast", "kernel")] {
+            for pool in ["0", "squeezed", "1024"] {
+                records.read(&format!(
+                    "LAB io backend={backend} pool={pool} device={device} load=dd value=1 unit=MB/s\n"
+                ));
+            }
+        }
+        let (_, lacking) = report(&records);
+        let of_io: Vec<_> = lacking.iter().filter(|what| what.contains("dd")).collect();
+        assert_eq!(
+            of_io,
+            [
+                "no dd on the fast device of `xen-blkback` at 1024, persistent grants",
+                "no dd on the fast device of `ebb blk` at 1024, held",
+                "no dd on the fast device of `ebb blk` at 1024, persistent grants",
+            ]
         );
     }
 
     #[test]
     fn what_is_lacking_is_named() {
         let mut records = Records::default();
-        records.read(&swap("ebb", 10, 5));
+        records.read(&swap("ebb", 10, 0, 5));
         let (_, lacking) = report(&records);
+        assert!(
+            lacking.contains(&"no run had a hold".to_owned()),
+            "{lacking:?}"
+        );
         assert!(
             lacking.iter().any(|what| what.contains("at 100 ms")),
             "{lacking:?}"

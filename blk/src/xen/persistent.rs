@@ -229,6 +229,32 @@ mod tests {
         }
     }
 
+    /// Pages of one request stay mapped all together or not at all, so it may find too little space
+    /// before the limit is reached.
+    #[test]
+    fn who_finds_too_little_room_below_the_limit_finds_it_after_purges() {
+        let (most, wanted) = (10, [20, 21, 22, 23].map(GrantRef));
+        let mut persistent = Persistent::new(FakeGrants::new(200), DOMAIN);
+        for grant in 0..8 {
+            let held = persistent.pages(&[GrantRef(grant)], most, Micros(0));
+            assert!(held.is_some());
+        }
+        let limits = Limits {
+            grants: most,
+            unused: Duration::ZERO,
+        };
+        let mut now = Micros(1 << 30);
+        for left in [7, 6] {
+            assert!(persistent.pages(&wanted, most, now).is_none());
+            persistent.purge(limits, now);
+            assert_eq!(persistent.count, left);
+            now = now + PURGE_INTERVAL;
+        }
+        assert!(persistent.pages(&wanted, most, now).is_some());
+        persistent.purge(limits, now);
+        assert_eq!(persistent.count, most, "at the limit nothing goes");
+    }
+
     #[test]
     fn a_page_that_is_used_often_keeps_few_others() {
         let batch = u32::try_from(BATCH_GRANTS).unwrap();

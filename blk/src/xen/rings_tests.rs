@@ -312,6 +312,27 @@ fn grants_stay_mapped_up_to_the_limit_and_go_when_asked() {
     assert!(bench.rings.next_purge().is_some());
 }
 
+#[test]
+fn the_rings_of_a_disk_share_its_limit_of_mapped_grants() {
+    let mut bench = Bench::new(2, 0, true, false);
+    bench.knobs.set(Knob::MaxPersistentGrants, 10).unwrap();
+    let read = |grant: u32| data(ABI, false, 1, 0, &[(DATA + grant, 0, 7)]);
+    for n in 0..10 {
+        assert_eq!(bench.ask(n as usize % 2, &[read(n)]), [(1, 0)]);
+    }
+    assert_eq!(
+        (bench.rings.persistent_grants(), bench.domain.copies.get()),
+        (10, 0)
+    );
+    for ring in [0, 1] {
+        assert_eq!(bench.ask(ring, &[read(10 + ring as u32)]), [(1, 0)]);
+    }
+    assert_eq!(
+        (bench.rings.persistent_grants(), bench.domain.copies.get()),
+        (10, 2)
+    );
+}
+
 /// A back-end that is killed at any moment, repeatedly, loses no answered write, and each request
 /// is answered once.
 #[test]
