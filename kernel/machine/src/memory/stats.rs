@@ -314,10 +314,14 @@ fn reported(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Counts `inflated` pages that went into the balloon and `deflated` pages that came out of it.
-pub fn count_balloon(inflated: u32, deflated: u32) {
-    add(Count::BalloonInflated, inflated.into());
-    add(Count::BalloonDeflated, deflated.into());
+/// Counts `pages` pages that went into the balloon.
+pub fn count_balloon_inflated(pages: u32) {
+    add(Count::BalloonInflated, pages.into());
+}
+
+/// Counts `pages` pages that came out of the balloon, except by an exchange.
+pub fn count_balloon_deflated(pages: u32) {
+    add(Count::BalloonDeflated, pages.into());
 }
 
 /// Counts `exchanged` pages of the balloon that compaction exchanged for others.
