@@ -31,8 +31,12 @@ struct Server {
 impl Server {
     /// Starts a server for `disks` in `folder` and waits until it is ready.
     fn start(folder: &Path, disks: &[&str], stderr: Stdio) -> Self {
+        Self::start_by(blk(), folder, disks, stderr)
+    }
+
+    /// Does what [`Self::start`] does. `command` runs `ebb blk` with the arguments that follow.
+    fn start_by(mut command: Command, folder: &Path, disks: &[&str], stderr: Stdio) -> Self {
         let control = folder.join("control");
-        let mut command = blk();
         command.arg("serve").arg("--control").arg(&control);
         command.arg("--socket-dir").arg(folder).stderr(stderr);
         for disk in disks {
@@ -134,6 +138,40 @@ fn a_front_end_fills_no_journal_and_its_pipe_needs_no_reader() {
     let answer = server.get();
     assert!(answer.status.success());
     assert!(String::from_utf8_lossy(&answer.stdout).contains("\"d\""));
+}
+
+/// Returns a command that runs the program behind it where the kernel tells of no memory pressure:
+/// the files with stalls, with the available memory and of the cgroup are hidden.
+fn without_events() -> Command {
+    let script = "[ ! -e /proc/pressure/memory ] || mount --bind /dev/full /proc/pressure/memory
+                  mount --bind /dev/null /proc/meminfo
+                  mount -t tmpfs none /sys/fs/cgroup
+                  exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", script]);
+    command
+}
+
+#[test]
+fn without_a_source_of_events_it_warns_and_serves() {
+    let possible = without_events().arg("true").status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!("this host refuses the namespaces: nothing is tested");
+        return;
+    }
+    let folder = Scratch::new("blk-no-events");
+    let (mut stderr, pipe) = std::io::pipe().expect("a pipe");
+    let mut command = without_events();
+    command.args([env!("CARGO_BIN_EXE_ebb"), "blk"]);
+    let server = Server::start_by(command, folder.folder(), &["d=ram:1M"], pipe.into());
+    let answer = server.get();
+    assert!(answer.status.success());
+    assert!(String::from_utf8_lossy(&answer.stdout).contains("\"d\""));
+    drop(server);
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).expect("text");
+    let warning = "memory pressure is not watched, so disks free their pages only when asked";
+    assert!(said.contains(warning), "{said}");
 }
 
 #[test]
