@@ -81,9 +81,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the exchange has ended; otherwise the device works on its request.
     ///
     /// Other calls may come between two polls. If [`step`](Self::step) has finished the inflation,
-    /// the exchange ends and no old page leaves. The same holds if a [`deflate`](Self::deflate) is
-    /// under way when the inflation finishes. The balloon is then larger until `step` has brought it
-    /// back to the size that the device wants.
+    /// the exchange ends and no old page leaves. The same holds if a request of
+    /// [`deflate`](Self::deflate) is in flight when the inflation finishes. The balloon is then
+    /// larger until `step` has brought it back to the size that the device wants.
     ///
     /// # Errors
     /// Fails if the device broke the protocol, the deflation could not be queued, the configuration
@@ -107,7 +107,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             exchange.entered = self.inflate.take_batch(|page| pages.remember(page));
             self.actual = self.actual.saturating_add(exchange.entered);
             // The device learns of the new size when the old pages have left, or if they do not.
-            let left = if self.deflate.requests().is_held() {
+            let left = if self.is_deflating() {
                 Ok(0)
             } else {
                 self.start_deflation(pages, exchange.entered)

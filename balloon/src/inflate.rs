@@ -70,7 +70,13 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// Returns whether the device works on a request of inflation or deflation.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.inflate.requests().is_held() || self.deflate.requests().is_held()
+        self.inflate.requests().is_held() || self.is_deflating()
+    }
+
+    /// Returns whether the device works on a request of deflation.
+    #[must_use]
+    pub fn is_deflating(&self) -> bool {
+        self.deflate.requests().is_held()
     }
 
     /// Moves pages into or out of the balloon towards the size that the device wants. Sends at most

@@ -119,7 +119,7 @@ fn a_slow_device_is_polled_until_it_has_answered() {
         machine.device().at_once = false;
         let mut lowest = Lowest(&mut guest);
         let mut exchange = start(&mut driver, &mut lowest, 100).unwrap();
-        // Meanwhile no other exchange starts, and none of the pages has another use.
+        // Meanwhile the pages have no other use, and a second exchange does not start.
         assert_eq!(driver.poll_exchange(&mut exchange, &mut lowest), Ok(false));
         assert!(start(&mut driver, &mut lowest, 100).is_none());
         assert_eq!((exchange.entered(), exchange.left()), (0, 0));

@@ -18,7 +18,7 @@ use ebb_balloon::{
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
-use machine::arch::{ipi, phys_to_virt};
+use machine::arch::phys_to_virt;
 use machine::memory::ballooned::{self, Exchanged};
 use machine::memory::memmap::Kind;
 use machine::memory::{self, FrameRef, hugetlb, stats};
@@ -36,8 +36,8 @@ const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
 /// The longest time that compaction waits for an exchange of pages.
 const EXCHANGE_PATIENCE: Nanos = Nanos::from_millis(20);
-/// Time between two checks of a device that works on an exchange of pages.
-const EXCHANGE_INTERVAL: Nanos = Nanos::from_micros(100);
+/// Time between two checks of a device that works on a request for which a task waits.
+const REQUEST_INTERVAL: Nanos = Nanos::from_micros(100);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
@@ -377,25 +377,18 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
 /// Takes up to `frames` pages of 4 KiB back from the balloon because the guest has no free memory.
 /// Returns the number of pages freed. Returns 0 if there is no balloon device or it fails.
 ///
-/// Does not sleep. While the device works on a request, spins with the driver's lock held, for
-/// `DEFLATE_PATIENCE` at most.
+/// Sleeps without a lock while the device works on a deflation, for `DEFLATE_PATIENCE` at most.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
-    let deflated = {
-        let mut device = driver.lock();
-        let deflated = device.deflate(&mut Pages, frames, spin_for(DEFLATE_PATIENCE));
-        match deflated {
-            Err(BalloonError::DeviceReset) => {
-                // The thread releases the pages in steps. This one comes first.
-                let before = device.actual_pages();
-                device.release(&mut Pages, frames);
-                Ok(before - device.actual_pages())
-            }
-            deflated => deflated,
-        }
-    };
-    match deflated {
+    match deflate(driver, frames) {
         Ok(deflated) => deflated,
+        Err(BalloonError::DeviceReset) => {
+            // The thread releases the pages in steps. This one comes first.
+            let mut device = driver.lock();
+            let before = device.actual_pages();
+            device.release(&mut Pages, frames);
+            before - device.actual_pages()
+        }
         Err(BalloonError::DeflateNotAllowed { .. }) => 0,
         Err(_) => {
             // The thread meets the error, too, and resets the device. All pages come back then.
@@ -405,18 +398,28 @@ pub fn deflate_on_oom(frames: u32) -> u32 {
     }
 }
 
-/// Returns a function that waits a moment for the device, and returns `Break` once `patience` is
-/// over. It serves requests of other CPUs, since the caller holds the driver's lock.
-fn spin_for(patience: Nanos) -> impl FnMut() -> ControlFlow<()> {
-    let deadline = clock::now().saturating_add(patience);
-    move || {
-        ipi::poll_mailbox();
-        core::hint::spin_loop();
-        if clock::now() < deadline {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
+/// Sends a request for up to `frames` pages once the device has finished an earlier deflation.
+/// Returns the number of pages freed, those of the earlier one included if they are free only now.
+/// Returns 0 if the device takes longer than `DEFLATE_PATIENCE`; the next step or deflation
+/// finishes the request then. Fails as [`Balloon::deflate`] does.
+fn deflate(driver: &SpinLock<Device>, frames: u32) -> Result<u32, BalloonError> {
+    let stop = || ControlFlow::Break(());
+    let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
+    let mut wanted = frames;
+    loop {
+        let (deflated, waits) = {
+            let mut device = driver.lock();
+            let mut deflated = device.deflate(&mut Pages, 0, stop)?;
+            if !device.is_deflating() && wanted != 0 {
+                deflated += device.deflate(&mut Pages, wanted, stop)?;
+                wanted = 0;
+            }
+            (deflated, device.is_deflating())
+        };
+        if deflated != 0 || !waits || clock::now() >= deadline {
+            return Ok(deflated);
         }
+        sched::sleep_until(clock::now().saturating_add(REQUEST_INTERVAL));
     }
 }
 
@@ -459,7 +462,7 @@ pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
         if polled != Ok(false) || clock::now() >= deadline {
             break polled;
         }
-        sched::sleep_until(clock::now().saturating_add(EXCHANGE_INTERVAL));
+        sched::sleep_until(clock::now().saturating_add(REQUEST_INTERVAL));
     };
     let (entered, left) = (exchange.entered(), exchange.left());
     stats::count_balloon_inflated(entered - left);

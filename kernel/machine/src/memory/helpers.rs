@@ -44,7 +44,8 @@ pub struct Helpers {
     /// Requests calls of [`hugetlb::relieve`](super::hugetlb::relieve) from time to time, until no
     /// block contains its own descriptors any more.
     pub relieve_soon: fn(),
-    /// Takes up to the given number of frames back from the balloon. Returns the number taken.
+    /// Takes up to the given number of frames back from the balloon. Returns the number taken. May
+    /// sleep.
     pub deflate: fn(u32) -> u32,
     /// Exchanges frames of the balloon for others, see
     /// [`ballooned::exchange`](super::ballooned::exchange). May sleep.
