@@ -1,5 +1,6 @@
 //! [`Balloon`], the driver of one device: start, interrupts, statistics, reset. [`Balloon::step`]
-//! and [`Balloon::deflate`] are in `inflate.rs`, free page reporting in `reporting.rs`.
+//! and [`Balloon::deflate`] are in `inflate.rs`, exchanges of pages in `exchange.rs`, free page
+//! reporting in `reporting.rs`.
 
 use crate::batch::MAX_RANGES;
 use crate::config::{FreePages, Options, write_actual, write_poison};

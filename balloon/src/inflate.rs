@@ -1,5 +1,4 @@
-//! Inflating and deflating (virtio 1.2, 5.5.6): [`Balloon::step`], [`Balloon::deflate`] and
-//! [`Balloon::exchange`].
+//! Inflating and deflating (virtio 1.2, 5.5.6): [`Balloon::step`] and [`Balloon::deflate`].
 //!
 //! Pages go through the inflate and the deflate queue ([`crate::transfer`]), one batch at a time.
 
@@ -71,7 +70,13 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// Returns whether the device works on a request of inflation or deflation.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.inflate.requests().is_held() || self.deflate.requests().is_held()
+        self.inflate.requests().is_held() || self.is_deflating()
+    }
+
+    /// Returns whether the device works on a request of deflation.
+    #[must_use]
+    pub fn is_deflating(&self) -> bool {
+        self.deflate.requests().is_held()
     }
 
     /// Moves pages into or out of the balloon towards the size that the device wants. Sends at most
@@ -204,53 +209,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Exchanges up to `limit` pages of the balloon for spare ones, so that the guest can use the
-    /// memory of the old ones: inflates pages of [`PageSource::take_spare`], then deflates as many
-    /// of [`PageSource::recall`]. At most one request of each. The size of the balloon stays the
-    /// same. Allocates nothing. Returns the number of pages that left the balloon.
-    ///
-    /// Does nothing and returns 0 if [`step`](Self::step) has to finish an earlier request. Calls
-    /// `wait` while the device works on a request of this call. If `wait` returns `Break`, the call
-    /// ends, and `step` finishes the request and brings the balloon back to its size.
-    ///
-    /// # Errors
-    /// Fails like [`step`](Self::step). Pages that entered the balloon before are accounted for.
-    pub fn exchange(
-        &mut self,
-        pages: &mut impl PageSource,
-        limit: u32,
-        mut wait: impl FnMut() -> ControlFlow<()>,
-    ) -> Result<u32, BalloonError> {
-        self.check_alive()?;
-        if self.is_busy() || self.start_inflation(pages, limit)? == 0 {
-            return Ok(0);
-        }
-        while !self.inflate.poll()? {
-            if wait().is_break() {
-                return Ok(0);
-            }
-        }
-        let entered = self.inflate.take_batch(|page| pages.remember(page));
-        self.actual = self.actual.saturating_add(entered);
-        // The device learns of the new size when the old pages have left, or if they do not.
-        let left = match self.start_deflation(pages, entered) {
-            Ok(sent) if sent == entered => sent,
-            sent => {
-                write_actual(&mut self.transport, self.actual)?;
-                sent?
-            }
-        };
-        while self.finish_deflation(pages)? == 0 && self.deflate.requests().is_held() {
-            if wait().is_break() {
-                break;
-            }
-        }
-        Ok(left)
-    }
-
     /// Sends up to `limit` spare pages to the inflate queue and returns their number. On an error
     /// the pages go back to `pages`.
-    fn start_inflation(
+    pub(crate) fn start_inflation(
         &mut self,
         pages: &mut impl PageSource,
         limit: u32,
@@ -280,7 +241,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// Sends up to `limit` pages of the balloon to the deflate queue and returns their number.
     /// Gives them to the guest at once if `MUST_TELL_HOST` was not negotiated. On an error the
     /// pages stay in the balloon.
-    fn start_deflation(
+    pub(crate) fn start_deflation(
         &mut self,
         pages: &mut impl PageSource,
         limit: u32,
@@ -299,7 +260,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
 
     /// Gives the pages of a finished deflate request to the guest and returns their number; 0 if no
     /// request has finished.
-    fn finish_deflation(&mut self, pages: &mut impl PageSource) -> Result<u32, BalloonError> {
+    pub(crate) fn finish_deflation(
+        &mut self,
+        pages: &mut impl PageSource,
+    ) -> Result<u32, BalloonError> {
         if !self.deflate.poll()? {
             return Ok(0);
         }

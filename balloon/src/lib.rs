@@ -10,6 +10,7 @@
 //! | [`Work`] | the events that an interrupt, or polling, has found |
 //! | [`PageSource`], [`Pfn`] | the guest's allocator as the driver sees it; page numbers |
 //! | [`Progress`], [`Stop`] | the result of [`Balloon::step`] |
+//! | [`Exchange`] | an exchange of pages of the balloon for others |
 //! | [`ReportBatch`], [`RangeError`] | the ranges of one free page report |
 //! | [`Reported`], [`ReportError`], [`ReportingUnavailable`] | the result of a report |
 //! | [`Stats`] | the guest's memory statistics |
@@ -22,6 +23,7 @@ mod batch;
 mod config;
 mod dma;
 mod error;
+mod exchange;
 mod features;
 mod inflate;
 mod negotiate;
@@ -38,6 +40,7 @@ pub use balloon::{Balloon, Work};
 pub use batch::{MAX_RANGES, RangeError, ReportBatch};
 pub use config::{FreePages, Options};
 pub use error::{BalloonError, ConfigError, DeviceFault, QueueName, ResetTimeout, SetupError};
+pub use exchange::Exchange;
 pub use features::Features;
 pub use inflate::{Progress, Stop};
 pub use page::{PAGE_SIZE, PageSource, Pfn};

@@ -22,6 +22,10 @@ pub(crate) const PFN_BUFFER_BYTES: usize = PFNS_PER_REQUEST * size_of::<u32>();
 /// way at a time.
 const RING_SIZE: usize = 4;
 
+/// The number of a request of one queue. The queue counts its requests from 1 on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct RequestNumber(u64);
+
 /// The inflate or the deflate queue, with the pages that are in flight through it.
 pub(crate) struct Transfer<H: Hal> {
     requests: RequestQueue<H, RING_SIZE>,
@@ -31,6 +35,8 @@ pub(crate) struct Transfer<H: Hal> {
     /// entries are in flight.
     batch: [Pfn; PFNS_PER_REQUEST],
     held: usize,
+    /// The number of the last request that was sent.
+    last: RequestNumber,
     /// `true` if the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
     handed_over: bool,
 }
@@ -51,6 +57,7 @@ impl<H: Hal> Transfer<H> {
             shared,
             batch: [Pfn::default(); PFNS_PER_REQUEST],
             held: 0,
+            last: RequestNumber::default(),
             handed_over: false,
         })
     }
@@ -107,7 +114,19 @@ impl<H: Hal> Transfer<H> {
         // SAFETY: the buffer outlives the queue. It is accessed again only when the batch is empty,
         // which is after the request has returned.
         unsafe { self.requests.submit(transport, &[used], &mut []) }?;
+        self.last.0 += 1;
         Ok(count)
+    }
+
+    /// Returns the number of the request that was sent last.
+    pub(crate) fn last_request(&self) -> RequestNumber {
+        self.last
+    }
+
+    /// Returns whether `request` is in flight: it is the last request, and no call has taken it
+    /// back yet. `false` for a faulted queue.
+    pub(crate) fn holds(&self, request: RequestNumber) -> bool {
+        self.last == request && self.requests.is_held()
     }
 
     /// Takes the request back if the device has returned it. Returns whether it has; the caller

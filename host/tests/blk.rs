@@ -344,7 +344,8 @@ fn a_thousand_disks_are_served_and_squeezed_at_once() {
     assert!(said.contains("more than 1000 disks"), "{said}");
 }
 
-/// Hides all sources of events of memory pressure from a server by mounts of its own.
+/// A server from which mounts of its own hide all sources of events of memory pressure warns, and
+/// serves.
 #[test]
 fn without_a_source_of_events_a_server_warns_and_serves() {
     const HIDE: &str = "mount -t tmpfs none /proc/pressure && mount --bind /dev/null /proc/meminfo \

@@ -9,6 +9,7 @@ fn order() {
         layers: &[
             "lib.rs",
             // The operations of the driver.
+            "exchange.rs",
             "inflate.rs reporting.rs",
             "balloon.rs",
             // The queues, each with the buffers that the device holds.

@@ -86,8 +86,26 @@ fn an_inflation_that_hangs_does_not_keep_the_guest_from_deflating() {
     machine.device().at_once = false;
     driver.step(&mut guest, 50).unwrap();
     assert_eq!(guest.moving.len(), 50);
+    assert!(driver.is_busy() && !driver.is_deflating());
     machine.device().at_once = true;
     assert_eq!(driver.deflate(&mut guest, 100, never), Ok(100));
+}
+
+#[test]
+fn a_guest_that_sleeps_polls_with_calls_that_want_nothing() {
+    for more in [Features::empty(), Features::MUST_TELL_HOST] {
+        let (machine, mut driver, mut guest) = inflated(Features::DEFLATE_ON_OOM | more);
+        machine.device().at_once = false;
+        let stop = || ControlFlow::Break(());
+        let at_once = driver.deflate(&mut guest, 100, stop).unwrap();
+        assert!(driver.is_deflating());
+        assert_eq!(driver.deflate(&mut guest, 0, stop), Ok(0));
+        machine.device().work_on(Role::Deflate);
+        let late = driver.deflate(&mut guest, 0, stop).unwrap();
+        assert_eq!((at_once + late, guest.spare.len()), (100, 100));
+        assert!(!driver.is_deflating());
+        assert_eq!(machine.device().actual(), 900);
+    }
 }
 
 #[test]

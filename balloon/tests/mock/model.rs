@@ -5,7 +5,7 @@ use crate::device::Role;
 use crate::guest::Guest;
 use crate::hal::TestHal;
 use crate::transport::{Driver, Machine};
-use ebb_balloon::{Features, Options, Stats};
+use ebb_balloon::{Exchange, Features, Options, Stats};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 
@@ -20,6 +20,10 @@ enum Event {
         pages: u32,
         patience: u8,
     },
+    StartExchange(u32),
+    PollExchange,
+    /// The caller of the exchange polls it no more.
+    GiveUpExchange,
     Work(Role),
     AtOnce(bool),
     AskStats,
@@ -53,6 +57,9 @@ fn honest() -> BoxedStrategy<Event> {
         1 => (0..PAGES as usize).prop_map(Event::Reserve),
         6 => (0..1000u32).prop_map(Event::Step),
         2 => (0..400u32, 0..4u8).prop_map(|(pages, patience)| Event::Deflate { pages, patience }),
+        2 => (0..400u32).prop_map(Event::StartExchange),
+        3 => Just(Event::PollExchange),
+        1 => Just(Event::GiveUpExchange),
         6 => role().prop_map(Event::Work),
         1 => any::<bool>().prop_map(Event::AtOnce),
         1 => Just(Event::AskStats),
@@ -91,12 +98,13 @@ fn start(features: Features) -> (Machine, Driver, Guest) {
     (machine, driver, Guest::with_pages(PAGES))
 }
 
-/// Carries out an event. Returns the driver's error.
+/// Carries out an event. `exchange` is the exchange that is polled. Returns the driver's error.
 fn play(
     event: Event,
     machine: &Machine,
     driver: &mut Driver,
     guest: &mut Guest,
+    exchange: &mut Option<Exchange>,
 ) -> Result<(), ebb_balloon::BalloonError> {
     match event {
         Event::Target(pages) => machine.device().set_target(pages),
@@ -124,6 +132,19 @@ fn play(
                 Err(error) => return Err(error),
             }
         }
+        Event::StartExchange(limit) => {
+            if exchange.is_none() {
+                *exchange = driver.start_exchange(guest, limit)?;
+            }
+        }
+        Event::PollExchange => {
+            if let Some(running) = exchange.as_mut()
+                && driver.poll_exchange(running, guest)?
+            {
+                *exchange = None;
+            }
+        }
+        Event::GiveUpExchange => *exchange = None,
         Event::Work(role) => {
             machine.device().work_on(role);
         }
@@ -170,9 +191,13 @@ proptest! {
         events in prop::collection::vec(honest(), 1..80),
     ) {
         let (machine, mut driver, mut guest) = start(features);
+        let mut exchange = None;
         for event in events {
-            play(event, &machine, &mut driver, &mut guest).unwrap();
-            prop_assert_eq!(machine.device().actual(), driver.actual_pages());
+            play(event, &machine, &mut driver, &mut guest, &mut exchange).unwrap();
+            // The device learns of the size after an exchange when the old pages have left.
+            if !driver.is_busy() {
+                prop_assert_eq!(machine.device().actual(), driver.actual_pages());
+            }
             prop_assert_eq!(pages_of(&guest), PAGES as usize);
         }
         // After all requests have finished, driver, device and guest agree.
@@ -199,8 +224,9 @@ proptest! {
     ) {
         let (machine, mut driver, mut guest) = start(features);
         machine.device().lies = true;
+        let mut exchange = None;
         for event in events {
-            let _ = play(event, &machine, &mut driver, &mut guest);
+            let _ = play(event, &machine, &mut driver, &mut guest, &mut exchange);
             prop_assert_eq!(pages_of(&guest), PAGES as usize);
         }
         driver.reset(&mut guest).unwrap();

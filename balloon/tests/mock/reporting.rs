@@ -1,9 +1,10 @@
 //! Free page reports.
 
 use crate::device::Role;
+use crate::guest::Guest;
 use crate::hal::TestHal;
 use crate::transport::Machine;
-use ebb_balloon::{Features, PAGE_SIZE, ReportBatch, ReportError, Reported, Work};
+use ebb_balloon::{BalloonError, Features, PAGE_SIZE, ReportBatch, ReportError, Reported, Work};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -141,6 +142,24 @@ fn giving_up_leaves_the_report_with_the_device() {
             bytes: 4096
         }))
     );
+}
+
+#[test]
+fn after_a_reset_no_late_answer_comes() {
+    let machine = Machine::new(Features::REPORTING);
+    machine.device().at_once = false;
+    let mut driver = machine.driver();
+    let memory = FreeMemory::new(1);
+    let mut batch = ReportBatch::new();
+    memory.push(&mut batch, 0, 1);
+    driver.submit_report(&mut batch).unwrap();
+    driver.reset(&mut Guest::with_pages(0)).unwrap();
+    assert!(!machine.device().work_on(Role::Reporting));
+    assert_eq!((driver.ranges_held(), memory.first_byte(0)), (0, 0xcc));
+    let reset = ReportError::Device(BalloonError::DeviceReset);
+    assert_eq!(driver.report_done(), Err(reset));
+    memory.push(&mut batch, 0, 1);
+    assert_eq!(driver.submit_report(&mut batch), Err(reset));
 }
 
 #[test]

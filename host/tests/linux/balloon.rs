@@ -158,6 +158,30 @@ fn a_pool_of_huge_pages_leaves_the_balloon_as_it_is() {
     assert!(qmp.actual() < INFLATED + (16 << 20), "{}", qmp.actual());
 }
 
+/// Shows that the kernel's figures of the balloon are in the files that have them on Linux, and
+/// agree with the size that QEMU knows.
+#[test]
+fn its_size_is_in_the_files_that_have_it_on_linux() {
+    let folder = Scratch::new("balloon-size");
+    let (mut holder, mut qmp) = inflated(&folder);
+    let node = "/sys/devices/system/node/node0";
+    for size in [INFLATED, MEMORY - (7 << 20), MEMORY] {
+        qmp.set(size);
+        let (pages, kib) = ((MEMORY - size) >> 12, (MEMORY - size) >> 10);
+        let entered = holder.counter("balloon_inflate") - holder.counter("balloon_deflate");
+        assert_eq!(entered.cast_unsigned(), pages);
+        let line = format!("Balloon:{kib:>16} kB");
+        holder.tell("find /proc/meminfo Balloon:", &line);
+        let node_line = format!("Node 0 Balloon:{kib:>16} kB");
+        holder.tell(&format!("find {node}/meminfo Balloon:"), &node_line);
+        let line = format!("nr_balloon_pages {pages}");
+        holder.tell("find /proc/vmstat nr_balloon_pages", &line);
+        holder.tell(&format!("find {node}/vmstat nr_balloon_pages"), &line);
+        let line = format!("      {line}");
+        holder.tell("find /proc/zoneinfo nr_balloon_pages", &line);
+    }
+}
+
 /// Shows that compaction moves pages of the balloon, and that none is lost.
 #[test]
 fn pages_of_a_balloon_move() {

@@ -16,7 +16,7 @@ use ebb_balloon::{
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
-use machine::arch::{ipi, phys_to_virt};
+use machine::arch::phys_to_virt;
 use machine::memory::ballooned::{self, Exchanged};
 use machine::memory::memmap::Kind;
 use machine::memory::{self, FrameRef, hugetlb, stats};
@@ -36,6 +36,8 @@ const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
 /// The longest time that compaction waits for an exchange of pages.
 const EXCHANGE_PATIENCE: Nanos = Nanos::from_millis(20);
+/// Time between two checks of a device that works on a request for which a task waits.
+const REQUEST_INTERVAL: Nanos = Nanos::from_micros(100);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
@@ -78,6 +80,9 @@ impl fmt::Display for ReportFailure {
 }
 
 /// The pages in the balloon, and the guest's allocator.
+///
+/// Counts the pages that enter or leave the list. So the number of pages inflated less that of
+/// pages deflated is the length of the list, whichever call finishes a request.
 #[derive(Debug)]
 struct Pages;
 
@@ -118,15 +123,19 @@ unsafe impl PageSource for Pages {
     fn remember(&mut self, page: Pfn) {
         // SAFETY: as in `give_back`.
         ballooned::push(unsafe { landed(page) });
+        stats::count_balloon_inflated(1);
     }
 
     fn recall(&mut self) -> Option<Pfn> {
-        in_flight(ballooned::pop()?)
+        let frame = ballooned::pop()?;
+        stats::count_balloon_deflated(1);
+        in_flight(frame)
     }
 }
 
-/// The pages of one exchange: unused frames that enter the balloon, and frames that leave it.
-struct Exchange<'a> {
+/// The pages of one exchange: unused frames that enter the balloon, and frames that leave it. Does
+/// not count them.
+struct ExchangedPages<'a> {
     /// Unused frames, each in use from the moment that the device gets its number.
     to: &'a [Frame],
     /// The number of frames of `to` in use.
@@ -136,7 +145,7 @@ struct Exchange<'a> {
 
 // SAFETY: as for `Pages`. The frames of `to` are the caller's, who keeps those beyond `used`, and
 // the list held the reference to each frame of `from` that `recall` returns.
-unsafe impl PageSource for Exchange<'_> {
+unsafe impl PageSource for ExchangedPages<'_> {
     fn take_spare(&mut self) -> Option<Pfn> {
         let &frame = self.to.get(self.used)?;
         Pfn::containing(frame.address())?;
@@ -150,7 +159,8 @@ unsafe impl PageSource for Exchange<'_> {
     }
 
     fn remember(&mut self, page: Pfn) {
-        Pages.remember(page);
+        // SAFETY: as in `Pages::give_back`.
+        ballooned::push(unsafe { landed(page) });
     }
 
     fn recall(&mut self) -> Option<Pfn> {
@@ -241,9 +251,6 @@ fn run() {
             return;
         }
         let step = driver.lock().step(&mut Pages, STEP_PAGES);
-        if let Ok(progress) = &step {
-            stats::count_balloon(progress.inflated, progress.deflated);
-        }
         again = match step {
             Ok(progress) => match progress.stop {
                 Stop::OnTarget | Stop::NothingToRecall { .. } => None,
@@ -370,86 +377,103 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
 /// Takes up to `frames` pages of 4 KiB back from the balloon because the guest has no free memory.
 /// Returns the number of pages freed. Returns 0 if there is no balloon device or it fails.
 ///
-/// Does not sleep. While the device works on a request, spins with the driver's lock held, for
-/// `DEFLATE_PATIENCE` at most.
+/// Sleeps without a lock while the device works on a deflation, for `DEFLATE_PATIENCE` at most.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
-    let deflated = {
-        let mut device = driver.lock();
-        let deflated = device.deflate(&mut Pages, frames, spin_for(DEFLATE_PATIENCE));
-        match deflated {
-            Err(BalloonError::DeviceReset) => {
-                // The thread releases the pages in steps. This one comes first.
-                let before = device.actual_pages();
-                device.release(&mut Pages, frames);
-                Ok(before - device.actual_pages())
-            }
-            deflated => deflated,
-        }
-    };
-    let deflated = match deflated {
+    match deflate(driver, frames) {
         Ok(deflated) => deflated,
+        Err(BalloonError::DeviceReset) => {
+            // The thread releases the pages in steps. This one comes first.
+            let mut device = driver.lock();
+            let before = device.actual_pages();
+            device.release(&mut Pages, frames);
+            before - device.actual_pages()
+        }
         Err(BalloonError::DeflateNotAllowed { .. }) => 0,
         Err(_) => {
             // The thread meets the error, too, and resets the device. All pages come back then.
             wake(Work::DEFLATE);
             0
         }
-    };
-    stats::count_balloon(0, deflated);
-    deflated
+    }
 }
 
-/// Returns a function that waits a moment for the device, and returns `Break` once `patience` is
-/// over. It serves requests of other CPUs, since the caller holds the driver's lock.
-fn spin_for(patience: Nanos) -> impl FnMut() -> ControlFlow<()> {
-    let deadline = clock::now().saturating_add(patience);
-    move || {
-        ipi::poll_mailbox();
-        core::hint::spin_loop();
-        if clock::now() < deadline {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
+/// Sends a request for up to `frames` pages once the device has finished an earlier deflation.
+/// Returns the number of pages freed, those of the earlier one included if they are free only now.
+/// Returns 0 if the device takes longer than `DEFLATE_PATIENCE`; the next step or deflation
+/// finishes the request then. Fails as [`Balloon::deflate`] does.
+fn deflate(driver: &SpinLock<Device>, frames: u32) -> Result<u32, BalloonError> {
+    let stop = || ControlFlow::Break(());
+    let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
+    let mut wanted = frames;
+    loop {
+        let (deflated, waits) = {
+            let mut device = driver.lock();
+            let mut deflated = device.deflate(&mut Pages, 0, stop)?;
+            if !device.is_deflating() && wanted != 0 {
+                deflated += device.deflate(&mut Pages, wanted, stop)?;
+                wanted = 0;
+            }
+            (deflated, device.is_deflating())
+        };
+        if deflated != 0 || !waits || clock::now() >= deadline {
+            return Ok(deflated);
         }
+        sched::sleep_until(clock::now().saturating_add(REQUEST_INTERVAL));
     }
 }
 
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated.
 /// See [`ballooned::exchange`].
 ///
-/// Does not sleep. While the device works on a request, spins with the driver's lock held, for
-/// `EXCHANGE_PATIENCE` at most. If the device takes longer, the balloon is larger by the new frames
-/// until the thread has brought it back to its size.
+/// Sleeps without a lock while the device works on a request, for `EXCHANGE_PATIENCE` at most. If
+/// the device takes longer, the driver keeps the pages of the request until the answer. Then the
+/// thread finishes the request and brings the balloon back to its size.
 pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     let Some(driver) = DRIVER.get() else {
         return Exchanged::default();
     };
-    let (used, result, is_busy) = {
+    let (mut pages, started) = {
         let mut device = driver.lock();
         let listed = from.iter().filter(|&&frame| ballooned::is_listed(frame));
         let count = listed.count().min(to.len());
-        let mut exchange = Exchange {
+        let mut pages = ExchangedPages {
             to: &to[..count],
             used: 0,
             from: from.iter(),
         };
         let limit = u32::try_from(count).unwrap_or(u32::MAX);
-        let result = device.exchange(&mut exchange, limit, spin_for(EXCHANGE_PATIENCE));
-        (exchange.used, result, device.is_busy())
+        let started = device.start_exchange(&mut pages, limit);
+        (pages, started)
     };
-    let left = result.unwrap_or(0);
+    let Ok(Some(mut exchange)) = started else {
+        if started.is_err() {
+            // The thread meets the error, too, and resets the device.
+            wake(Work::DEFLATE);
+        }
+        return Exchanged {
+            used: pages.used,
+            left: 0,
+        };
+    };
+    let deadline = clock::now().saturating_add(EXCHANGE_PATIENCE);
+    let polled = loop {
+        let polled = driver.lock().poll_exchange(&mut exchange, &mut pages);
+        if polled != Ok(false) || clock::now() >= deadline {
+            break polled;
+        }
+        sched::sleep_until(clock::now().saturating_add(REQUEST_INTERVAL));
+    };
+    let (entered, left) = (exchange.entered(), exchange.left());
+    stats::count_balloon_inflated(entered - left);
     stats::count_balloon_migrated(left);
-    if is_busy {
-        // The thread counts as deflated what it finishes.
-        stats::count_balloon(left, 0);
-    }
-    if result.is_err() || is_busy || left as usize != used {
+    let exchanged = Exchanged {
+        used: pages.used,
+        left: left as usize,
+    };
+    if polled != Ok(true) || exchanged.left != exchanged.used {
         // The thread finishes the exchange, or handles the error.
         wake(Work::DEFLATE);
     }
-    Exchanged {
-        used,
-        left: left as usize,
-    }
+    exchanged
 }

@@ -149,14 +149,15 @@ fn put<R>(
 /// the result of `take`. `write` returns the length of the request, or `None` if it does not fit
 /// into the buffer. Signals do not end the wait, since the host answers at once.
 ///
-/// The host may write to `frames` until it answers. If no answer comes, they are never freed.
+/// The host may read and write `frames` until it answers. If no answer comes, they are never freed:
+/// the next owner's bytes would reach a file of the host, or the host would overwrite them.
 ///
 /// # Errors
 /// Fails with the host's error and with that of `take`. Fails with `ENOENT` without a port, with
 /// `ENAMETOOLONG` if the request does not fit, and with `EIO` once the stream is broken.
-pub(super) fn exchange<R>(
+pub(super) fn exchange<'f, R>(
     write: impl FnOnce(&mut [u8]) -> Option<usize>,
-    frames: &[FrameRef],
+    frames: impl IntoIterator<Item = &'f FrameRef>,
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let port = port::root().ok_or(Errno::ENOENT)?;
@@ -190,13 +191,16 @@ pub(super) fn exchange<R>(
     }
 }
 
-/// Keeps `frames` out of other use for ever, because the host may still write to them: takes a
-/// reference to each that is never dropped.
-fn keep_for_ever(frames: &[FrameRef]) {
-    frames.iter().cloned().for_each(core::mem::forget);
-    if !frames.is_empty() {
-        let count = frames.len();
-        machine::console!("the host's files: no more answers; {count} pages are never freed");
+/// Keeps `frames` out of other use for ever, because the host may still read and write them: takes
+/// a reference to each that is never dropped.
+fn keep_for_ever<'f>(frames: impl IntoIterator<Item = &'f FrameRef>) {
+    let mut kept = 0;
+    for frame in frames {
+        core::mem::forget(frame.clone());
+        kept += 1;
+    }
+    if kept != 0 {
+        machine::console!("the host's files: no more answers; {kept} pages are never freed");
     }
 }
 

@@ -28,13 +28,13 @@ pub fn attributes<R>(
 }
 
 /// Does what [`attributes`] does. Also passes the bytes behind the attributes to `learn`, which
-/// hold numbers. The host may write to `frames` until it answers.
+/// hold numbers. The host may read and write `frames` until it answers, as for [`exchange`].
 ///
 /// # Errors
 /// Fails as [`attributes`] does.
-fn attributes_and<R>(
+fn attributes_and<'f, R>(
     request: &Request<'_>,
-    frames: &[FrameRef],
+    frames: impl IntoIterator<Item = &'f FrameRef>,
     learn: impl FnOnce(&Attributes, &[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     exchange(
@@ -211,9 +211,9 @@ pub fn write(
         append,
     ];
     request.numbers[..4].copy_from_slice(&numbers);
-    let addresses = bytes.frames.iter().flatten().map(FrameRef::address);
-    with_frames(request, addresses, |request| {
-        attributes_and(request, &[], |attributes, rest| {
+    let frames = || bytes.frames.iter().flatten();
+    with_frames(request, frames().map(FrameRef::address), |request| {
+        attributes_and(request, frames(), |attributes, rest| {
             learn(attributes);
             let written = count(rest, bytes.count)?;
             let (at, _) = leading_number(rest.get(8..).ok_or(Errno::EIO)?).ok_or(Errno::EIO)?;

@@ -328,17 +328,17 @@ impl Mover {
                 target = targets.next();
             }
         }
-        let exchanged = ballooned::exchange(&self.ballooned, &to[frames..]);
-        frames += exchanged.used;
-        self.unmoved += exchanged.used - exchanged.left;
         self.items.clear();
         self.tables.clear();
-        self.ballooned.clear();
         self.parked.clear();
         // Spaces whose last reference this is go here, with their memory.
         self.shown.clear();
         self.of_files.clear();
-        frames
+        // Last, because it may sleep.
+        let exchanged = ballooned::exchange(&self.ballooned, &to[frames..]);
+        self.ballooned.clear();
+        self.unmoved += exchanged.used - exchanged.left;
+        frames + exchanged.used
     }
 
     /// Takes pages of files that are mapped out of all page tables, neighbours together.

@@ -410,6 +410,35 @@ mod tests {
     }
 
     #[test]
+    fn the_least_threshold_keeps_100_from_endless_work() {
+        let mut proactive = with(100);
+        let (mut now, mut score) = (ms(0), 100);
+        while proactive.poll(now, score, false).compact {
+            score -= 5;
+            now += PROACTIVE_SLICE;
+            proactive.worked(now, slice(score, score > LOW_LEAST));
+            now = proactive.poll(now, score, false).next.unwrap_or(now);
+        }
+        assert_eq!(score, LOW_LEAST);
+        // For an hour programs keep as much of the memory in pieces as no run begins at.
+        for _ in 0..2 * 60 * 60 {
+            now += PROACTIVE_INTERVAL;
+            let poll = proactive.poll(now, LOW_LEAST + APART, false);
+            assert_eq!((poll.compact, poll.next), (false, None));
+        }
+        // Then nothing can be moved: one slice in 32 seconds.
+        let (begun, mut slices) = (now, 0);
+        while now - begun < PROACTIVE_INTERVAL * DEFERRED * 10 {
+            if proactive.poll(now, 100, false).compact {
+                slices += 1;
+                proactive.worked(now, slice(100, false));
+            }
+            now += PROACTIVE_INTERVAL;
+        }
+        assert_eq!(slices, 10);
+    }
+
+    #[test]
     fn other_tasks_have_the_cpu_first() {
         let mut proactive = Proactive::new();
         let kept = |waited| ProactiveSlice {

@@ -7,7 +7,8 @@ use std::{mem::ManuallyDrop, time::Duration};
 use crate::arena::{ZONE, range, with};
 use ebb_mm::{
     Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, Mobility, Order,
-    PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ProactiveSlice, ZoneConfig, ZoneKind,
+    PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ProactiveSlice, Request, ZoneConfig,
+    ZoneKind,
 };
 
 /// The number of blocks of the usual machine.
@@ -180,15 +181,54 @@ fn the_seeds_memory_is_whole_before_it_is_wanted() {
 }
 
 #[test]
-fn memory_that_does_not_move_costs_next_to_nothing() {
-    machine(128, BLOCKS, |m| {
-        let start = m.now;
-        let (wakes, tries, busy) = run_proactive(m, start + Duration::from_secs(600), 40);
-        assert_eq!(m.a.zone_stats(ZONE).free_blocks, 0);
-        assert!(wakes <= 600 / 30, "{wakes} wake-ups");
-        assert!(tries <= 600 / 8, "{tries} slices");
-        assert!(busy * 1000 <= Duration::from_secs(600), "{busy:?}");
+fn at_100_all_memory_but_the_least_threshold_is_made_whole_and_the_work_ends() {
+    for used in [128, 300] {
+        machine(used, 0, |m| {
+            let start = m.now;
+            run_proactive(m, start + Duration::from_secs(60), 100);
+            let percent = m.a.fragmentation(ZONE).percent();
+            assert!(
+                percent <= 5,
+                "{percent} %, {used} frames used of each block"
+            );
+            let moved = m.moved;
+            let start = m.now;
+            let (wakes, tries, _) = run_proactive(m, start + Duration::from_secs(600), 100);
+            assert_eq!((wakes, tries, m.moved - moved), (0, 0, 0));
+        });
+    }
+}
+
+#[test]
+fn on_demand_98_percent_of_the_seeds_free_memory_is_had_as_huge_pages() {
+    machine(128, 0, |m| {
+        m.by = Compacts::Direct;
+        let free = m.a.stats().free_frames;
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
+        let mut had = 0;
+        loop {
+            if m.a.allocate(&mut m.cache, request).is_ok() {
+                had += PAGEBLOCK_FRAMES;
+            } else if m.plan(1).is_none() || m.empty() != Some(true) {
+                break;
+            }
+        }
+        assert!(had * 100 >= free * 98, "{had} of {free} frames");
     });
+}
+
+#[test]
+fn memory_that_does_not_move_costs_next_to_nothing() {
+    for proactiveness in [40, 100] {
+        machine(128, BLOCKS, |m| {
+            let end = m.now + Duration::from_secs(600);
+            let (wakes, tries, busy) = run_proactive(m, end, proactiveness);
+            assert_eq!(m.a.zone_stats(ZONE).free_blocks, 0);
+            assert!(wakes <= 600 / 30, "{wakes} wake-ups");
+            assert!(tries <= 600 / 8, "{tries} slices");
+            assert!(busy * 1000 <= Duration::from_secs(600), "{busy:?}");
+        });
+    }
 }
 
 #[test]

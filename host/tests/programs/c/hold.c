@@ -5,6 +5,7 @@
  * sparse          unmap every other page of it
  * write PATH TEXT into a file
  * show PATH       the first line of a file
+ * find PATH WORD  the first line of a file that has the word
  * vmstat NAME     a counter
  * end
  */
@@ -16,7 +17,7 @@ static int count;
 
 int main(void)
 {
-	char line[300], path[100], text[100];
+	char line[300], path[100], text[100], found_line[300];
 	while (fgets(line, sizeof line, stdin)) {
 		size_t mib;
 		if (sscanf(line, "take %zu", &mib) == 1) {
@@ -54,6 +55,18 @@ int main(void)
 				strcpy(text, "nothing");
 			strtok(text, "\n");
 			say("%s", text);
+			if (f)
+				fclose(f);
+		} else if (sscanf(line, "find %99s %99s", path, text) == 2) {
+			FILE *f = fopen(path, "r");
+			do {
+				if (!f || !fgets(found_line, sizeof found_line, f)) {
+					strcpy(found_line, "nothing");
+					break;
+				}
+			} while (!strstr(found_line, text));
+			strtok(found_line, "\n");
+			say("%s", found_line);
 			if (f)
 				fclose(f);
 		} else if (sscanf(line, "vmstat %99s", text) == 1) {

@@ -97,7 +97,8 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
 
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated:
 /// the host gets the new ones, and the old ones are freed. Skips frames of `from` that are not in
-/// the list. Does nothing if the device is busy. The caller holds no lock.
+/// the list. Does nothing if the device is busy. May sleep for some milliseconds. The caller holds
+/// no spin lock.
 pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     if from.is_empty() {
         return Exchanged::default();

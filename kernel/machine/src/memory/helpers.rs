@@ -9,7 +9,8 @@ pub struct Exchanged {
     /// The number of unused frames that are in use now, from the first on. The others stay the
     /// caller's.
     pub used: usize,
-    /// The number of frames that have left the balloon. Less than `used` if the device was slow.
+    /// The number of frames that have left the balloon. Less than `used` if the device was slow, or
+    /// if frames left the balloon otherwise in that time.
     pub left: usize,
 }
 
@@ -43,10 +44,11 @@ pub struct Helpers {
     /// Requests calls of [`hugetlb::relieve`](super::hugetlb::relieve) from time to time, until no
     /// block contains its own descriptors any more.
     pub relieve_soon: fn(),
-    /// Takes up to the given number of frames back from the balloon. Returns the number taken.
+    /// Takes up to the given number of frames back from the balloon. Returns the number taken. May
+    /// sleep.
     pub deflate: fn(u32) -> u32,
     /// Exchanges frames of the balloon for others, see
-    /// [`ballooned::exchange`](super::ballooned::exchange).
+    /// [`ballooned::exchange`](super::ballooned::exchange). May sleep.
     pub exchange_ballooned: fn(&[Frame], &[Frame]) -> Exchanged,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),

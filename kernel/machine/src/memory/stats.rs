@@ -112,8 +112,8 @@ pub fn meminfo() -> [(&'static str, u64); 34] {
 }
 
 /// Returns the fields of `/proc/meminfo` after those of [`meminfo`], from `Committed_AS` to
-/// `FilePmdMapped` inclusive. Each is a name and a value in KiB.
-pub fn meminfo_tail() -> [(&'static str, u64); 11] {
+/// `Balloon` inclusive. Each is a name and a value in KiB.
+pub fn meminfo_tail() -> [(&'static str, u64); 12] {
     [
         ("Committed_AS", knobs::committed() * KIB),
         ("VmallocTotal", 34_359_738_367),
@@ -126,7 +126,13 @@ pub fn meminfo_tail() -> [(&'static str, u64); 11] {
         ("ShmemPmdMapped", sum(Count::SharedHugeMapped) * KIB),
         ("FileHugePages", 0),
         ("FilePmdMapped", 0),
+        ("Balloon", ballooned() * KIB),
     ]
+}
+
+/// Returns the number of pages in the balloon, and of those on their way into it or out of it.
+pub fn ballooned() -> u64 {
+    sum(Count::BalloonFrames)
 }
 
 /// Returns the last fields of `/proc/meminfo`: the amount of the physmap that pages of each size
@@ -142,7 +148,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// Returns the fields of `/proc/vmstat`, each a name and a value.
-pub fn vmstat() -> [(&'static str, u64); 63] {
+pub fn vmstat() -> [(&'static str, u64); 64] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -183,6 +189,7 @@ pub fn vmstat() -> [(&'static str, u64); 63] {
         ("nr_slab_unreclaimable", sum(Count::SlabFrames)),
         ("nr_page_table_pages", sum(Count::PageTableFrames)),
         ("nr_kernel_stack", sum(Count::StackFrames) * KIB),
+        ("nr_balloon_pages", ballooned()),
         ("nr_memmap_pages", sum(Count::MemmapFrames)),
         ("nr_memmap_boot_pages", super::vmemmap::boot_pages()),
         ("nr_isolated_free", stats.isolated_frames),
@@ -314,10 +321,14 @@ fn reported(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Counts `inflated` pages that went into the balloon and `deflated` pages that came out of it.
-pub fn count_balloon(inflated: u32, deflated: u32) {
-    add(Count::BalloonInflated, inflated.into());
-    add(Count::BalloonDeflated, deflated.into());
+/// Counts `pages` pages that went into the balloon.
+pub fn count_balloon_inflated(pages: u32) {
+    add(Count::BalloonInflated, pages.into());
+}
+
+/// Counts `pages` pages that came out of the balloon, except by an exchange.
+pub fn count_balloon_deflated(pages: u32) {
+    add(Count::BalloonDeflated, pages.into());
 }
 
 /// Counts `exchanged` pages of the balloon that compaction exchanged for others.

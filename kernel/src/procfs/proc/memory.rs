@@ -18,7 +18,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 /// The counters that `/proc/zoneinfo` shows for the node.
-const PER_NODE: [&str; 12] = [
+const PER_NODE: [&str; 13] = [
     "nr_inactive_anon",
     "nr_active_anon",
     "nr_inactive_file",
@@ -31,6 +31,7 @@ const PER_NODE: [&str; 12] = [
     "nr_shmem",
     "nr_kernel_stack",
     "nr_page_table_pages",
+    "nr_balloon_pages",
 ];
 
 const MOBILITIES: [Mobility; 3] = [

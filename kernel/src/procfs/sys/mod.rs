@@ -290,9 +290,10 @@ impl Content for CpuFile {
 }
 
 fn node_meminfo(text: &mut Text) -> Written {
-    let all = stats::meminfo();
+    let (all, tail) = (stats::meminfo(), stats::meminfo_tail());
     let value = |wanted: &str| {
-        all.iter()
+        let mut fields = all.iter().chain(&tail);
+        fields
             .find(|(name, _)| *name == wanted)
             .map_or(0, |(_, value)| *value)
     };
@@ -316,6 +317,7 @@ fn node_meminfo(text: &mut Text) -> Written {
         ("KernelStack", value("KernelStack")),
         ("PageTables", value("PageTables")),
         ("Slab", value("Slab")),
+        ("Balloon", value("Balloon")),
     ];
     for (name, kib) in lines {
         let padding = 15_usize.saturating_sub(name.len());
