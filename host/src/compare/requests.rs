@@ -1,8 +1,8 @@
 //! The requests by which a guest reported free memory while its program measured.
 //!
-//! Ebb's guests count their requests, and programs print the count as the result `reports`. On stock
-//! Linux programs print the interrupts of the balloon, which also come from the host's questions
-//! about the guest's memory. [`conclude`] computes bounds from them.
+//! Ebb's guests count their requests, and programs print the count as the result `reports`. On
+//! stock Linux programs print the interrupts of the balloon, which also come from the host's
+//! questions about the guest's memory. [`conclude`] computes bounds from them.
 
 use super::figure::{Figure, lower};
 use super::schema::Run;
