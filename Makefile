@@ -86,7 +86,7 @@ share-test: build workloads ## ten guests on the memory of three (root)
 	@scripts/share-test
 
 .PHONY: messaging-modes
-messaging-modes: build workloads ## what each way to give memory back costs processes that write to each other, counted
+messaging-modes: build workloads ## what each way to give memory back costs processes that write to each other, counted; 15 minutes
 	@scripts/messaging-modes
 
 .PHONY: pause-test
@@ -159,7 +159,7 @@ test-pages: build workloads ## the book and a report of `ebb compare` in Chromiu
 	$(CARGO) fmt $(BOOK_ARGS) --check
 	$(BOOK_CARGO) clippy --release $(BOOK_ARGS) --all-targets -- -D warnings
 	mkdir -p target/pages
-	target/release/ebb compare memhog page-fault huge-latency --icount --rounds 1 --html target/pages/report.html >/dev/null
+	target/release/ebb compare memhog page-fault/thp-once huge-latency --icount --rounds 1 --html target/pages/report.html >/dev/null
 	EBB_REPORTS=$(CURDIR)/target/pages $(BOOK_CARGO) test --release $(BOOK_ARGS)
 .PHONY: fuzz
 fuzz: ## the request parsing of both doors against input that coverage leads; SECONDS=300 each, else a fixed count
@@ -226,7 +226,7 @@ COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
 # $(call INTO,PAGE,BLOCK) fills a block of a page in docs/measured/; the block has the name of the page unless it is given.
 INTO = scripts/section docs/measured/$(1).md "$(or $(2),$(1))" "make $@"
-measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, starts and boots; 45 minutes
+measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, starts and boots; 70 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) idle --give-back reporting --json target/measure/idle.json >/dev/null $(SOME_FAILED)
@@ -235,7 +235,7 @@ measure: deps build ## write docs/measured/compare.md again: faults, freed memor
 	$(COMPARE) $(foreach part,times idle counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
 	$(call INTO,compare,ebb compare) < target/measure/report.md
 	mkdir -p docs/measured/plots && cp target/measure/plots/*.svg docs/measured/plots/
-measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 20 minutes
+measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 35 minutes
 	$(COMPARE) page-fault memhog messaging --give-back reporting --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault memhog messaging --icount --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
@@ -257,10 +257,13 @@ $(COMPARISONS): deps build # its page of docs/measured/ again
 	$(COMPARE) $(OF) --markdown target/measure/$@.md >/dev/null $(SOME_FAILED)
 	scripts/tables < target/measure/$@.md | $(call INTO,$(@:measure-%=%))
 .PHONY: measure-faults
-measure-faults: deps build ## write docs/measured/faults.md again: faults of 16 tasks, counted and timed; two hours
+# Counted figures hardly differ from round to round: one, of 12 experiments at 2 to 3 minutes. Timed ones differ, so they have two rounds,
+# of the 8 experiments that the series timed (no threads), at 2 minutes.
+FAULTS_TIMED = $(foreach order,faults faults-shuffled,$(addprefix $(order)/,thp thp-16 file file-16))
+measure-faults: deps build ## write docs/measured/faults.md again: faults of 16 tasks, counted (30 minutes) and timed (30 minutes)
 	mkdir -p target/measure
-	$(COMPARE) faults faults-shuffled --icount --json target/measure/faults-counted.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) faults --json target/measure/faults-times.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) faults faults-shuffled --icount --rounds 1 --json target/measure/faults-counted.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) $(FAULTS_TIMED) --json target/measure/faults-times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,counted times,--from target/measure/faults-$(part).json) --markdown target/measure/faults.md >/dev/null $(SOME_FAILED)
 	scripts/tables --costs < target/measure/faults.md | $(call INTO,faults)
 # Parts that other commands print.

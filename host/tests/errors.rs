@@ -146,6 +146,10 @@ fn lengths_of_time() {
         let argument = format!("--grace={text}");
         refused(&ebb(&[&argument, "--", "ls"]), 125, &["--grace", text]);
     }
+    for option in ["--timeout", "--grace"] {
+        let told = ["`-1` is less than no time", option];
+        refused(&ebb(&[option, "-1", "--", "ls"]), 125, &told);
+    }
     for text in ["0.5", "500ms", "2s", "5m", "1h"] {
         let output = ebb(&["--timeout", text, "--dump-initramfs", "/dev/null", "ls"]);
         assert!(output.status.success(), "{output:?}");

@@ -38,7 +38,7 @@ const PARAMETERS: &[(&str, &[&str])] = &[
     ),
     ("docs/measured/cost-test.md", &["8 s", "32 MiB", "256 MiB"]),
     ("docs/measured/elasticity.md", &["20 GiB", "16 GiB"]),
-    ("docs/measured/faults.md", &["6 s", "6 GiB", "32 GB"]),
+    ("docs/measured/faults.md", &["5 s", "6 GiB", "32 GB"]),
     ("docs/measured/give-back.md", &["1 GiB", "2 GiB", "50 ms"]),
     ("docs/measured/host-pages.md", &["1.5 GiB"]),
     (

@@ -11,8 +11,9 @@
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::reports::{Counter, Meanwhile, Part};
 use crate::tasks::{Child, Gate, Kind};
-use crate::{Experiment, Failure};
+use crate::{Experiment, Failure, first_use};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,18 +26,20 @@ mod threads;
 /// that wake one another by messages.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "messaging",
-    usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets] [--threads]",
+    usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets] [--threads] [--memhog]",
     summary: "hackbench: groups of 20 senders and 20 receivers, over pipes and over sockets",
     help: "\
 GROUPS is 4 by default (160 tasks). In each of ROUNDSr (100r) rounds every sender sends every
 receiver of its group a message of 100 bytes, which the receiver checks. Pipes first, then
 sockets (AF_UNIX, stream), or one of them. Tasks are processes, or with --threads threads of one
 process. In hackbench's words that is -g GROUPS -l ROUNDS -f 20 -s 100, with -p for pipes and -T for
-threads.
+threads. With --memhog all free memory is touched once and freed just before the start signal, so that the kernel
+has memory to report while messages go.
 
 Prints the time from the start signal to the end of the last process (elapsed_s), and of a message
 (message_ns), and how often a CPU went from one task to another meanwhile (switches): who takes turns
-with whom is decided by chance, and most of the time is theirs.",
+with whom is decided by chance, and most of the time is theirs. Where the kernel tells, also how often it reported
+free memory to the host meanwhile (reports).",
     run,
 };
 
@@ -87,6 +90,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     } else {
         Kind::Processes
     };
+    let memhog = args::take_flag(&mut words, "--memhog");
     args::no_more(&words, 2)?;
     let mut words = words.iter().map(String::as_str);
     let groups = words.next().map_or(Ok(DEFAULT_GROUPS), |w| {
@@ -101,6 +105,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
             ));
         }
     };
+    let counter = Counter::find();
     for channel in [Channel::Pipes, Channel::Sockets] {
         let wanted = match channel {
             Channel::Pipes => pipes || !sockets,
@@ -112,12 +117,18 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
                 kind,
                 groups,
                 rounds,
+                memhog,
+            };
+            let start = Start {
+                load: &load,
+                counter: counter.as_ref(),
             };
             let taken = match kind {
-                Kind::Processes => time(&load)?,
-                Kind::Threads => threads::time(&load)?,
+                Kind::Processes => time(&start)?,
+                Kind::Threads => threads::time(&start)?,
             };
             report(&load, &taken, out)?;
+            taken.reports.print(&labels(&load), out)?;
         }
     }
     Ok(())
@@ -130,32 +141,68 @@ struct Load {
     kind: Kind,
     groups: u64,
     rounds: u64,
+    /// Whether all free memory is used once before the start signal.
+    memhog: bool,
 }
 
 /// The measurements for all groups.
-struct Taken {
+struct Taken<'a> {
     ns: u64,
     switches: u64,
+    reports: Meanwhile<'a>,
 }
 
-fn report(load: &Load, taken: &Taken, out: &mut Output) -> Result<(), Failure> {
+/// The preparation of a measurement whose tasks are ready.
+struct Start<'a> {
+    load: &'a Load,
+    counter: Option<&'a Counter>,
+}
+
+impl<'a> Start<'a> {
+    /// Uses memory if that is wanted, calls `go`, which gives the start signal and returns when all
+    /// tasks have ended, and measures that. Fails if `go` fails.
+    fn measure(&self, go: impl FnOnce() -> Result<(), Failure>) -> Result<Taken<'a>, Failure> {
+        if self.load.memhog {
+            first_use::of_all_memory()?;
+        }
+        let reports = Part::begin(self.counter);
+        let before = switches()?;
+        let begin = monotonic_ns();
+        go()?;
+        let ns = monotonic_ns() - begin;
+        Ok(Taken {
+            ns,
+            switches: switches()?.saturating_sub(before),
+            reports: reports.end(),
+        })
+    }
+}
+
+/// Returns the labels of the figures of `load`.
+fn labels(load: &Load) -> Labels {
+    let mut labels = Labels::from([
+        ("over", load.channel.name().to_owned()),
+        ("groups", load.groups.to_string()),
+        ("rounds", load.rounds.to_string()),
+    ]);
+    if load.kind == Kind::Threads {
+        labels.insert("kind", load.kind.name().to_owned());
+    }
+    labels
+}
+
+fn report(load: &Load, taken: &Taken<'_>, out: &mut Output) -> Result<(), Failure> {
     let &Load {
         channel,
         kind,
         groups,
         rounds,
+        memhog: _,
     } = load;
-    let mut labels = Labels::from([
-        ("over", channel.name().to_owned()),
-        ("groups", groups.to_string()),
-        ("rounds", rounds.to_string()),
-    ]);
+    let labels = labels(load);
     let mode = match kind {
         Kind::Processes => "process",
-        Kind::Threads => {
-            labels.insert("kind", kind.name().to_owned());
-            "threaded"
-        }
+        Kind::Threads => "threaded",
     };
     let (descriptors, tasks) = (2 * SIDE, groups * 2 * SIDE as u64);
     out.say(&format!(
@@ -200,26 +247,23 @@ fn switches() -> Result<u64, Failure> {
 }
 
 /// Runs all groups, and measures from the start signal to the end of the last process.
-fn time(load: &Load) -> Result<Taken, Failure> {
+fn time<'a>(start: &Start<'a>) -> Result<Taken<'a>, Failure> {
+    let load = start.load;
     let gate = Gate::new()?;
     let mut children = Vec::new();
     for _ in 0..load.groups {
         group(load.channel, load.rounds, &gate, &mut children)?;
     }
     gate.ready(children.len())?;
-    let before = switches()?;
-    let begin = monotonic_ns();
-    gate.open();
-    for child in children {
-        let status = child.wait()?;
-        if !status.success() {
-            return Err(Failure::Wrong(format!("a process ended with {status}")));
+    start.measure(|| {
+        gate.open();
+        for child in children {
+            let status = child.wait()?;
+            if !status.success() {
+                return Err(Failure::Wrong(format!("a process ended with {status}")));
+            }
         }
-    }
-    let ns = monotonic_ns() - begin;
-    Ok(Taken {
-        ns,
-        switches: switches()?.saturating_sub(before),
+        Ok(())
     })
 }
 

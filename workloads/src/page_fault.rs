@@ -10,8 +10,9 @@ use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::pauses::{Pause, Pauses};
 use crate::pool::Pool;
+use crate::reports::{self, Counter, Meanwhile};
 use crate::tasks::{self, Kind};
-use crate::{Experiment, Failure, memory_file, thp};
+use crate::{Experiment, Failure, first_use, memory_file, thp};
 use std::fs::File;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 /// together with its part of `mmap` and `munmap`.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "page-fault",
-    usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads]",
+    usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads] [--memhog]",
     summary: "map 128 MiB, write a byte a page, unmap, again and again",
     help: "\
   4k       private anonymous memory in base pages (the default)
@@ -31,7 +32,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 The pool has enough pages for the last two while they run. TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
 of rounds (10r). A round that warms up comes first and does not count, and several tasks wait for
 each other after it. With --turns and rounds, processes also wait for their turn before each quarter
-of a round.
+of a round. With --memhog all free memory is touched once and freed before, as the series on free page
+reporting did.
 
 Prints faults a second of each task (faults_per_second_per_task) and of all (faults_per_second),
 and the time of a fault with its part of mmap and munmap (fault_ns): of a task, or of a CPU if there
@@ -41,12 +43,13 @@ hugetlb without --turns also prints what a fault takes beyond clearing its page
 (beyond_clearing_ns). Where the very first faults, on pages never used before, take less than half
 of the later ones, their pages were known to be zero, and the figure is theirs. Elsewhere it is
 fault_ns less clear_ns, what a loop of rep stosq takes in this program to clear as much; the
-kernel's own loop over the 512 parts of a page stays in the figure.",
+kernel's own loop over the 512 parts of a page stays in the figure. Where the kernel tells, also how often
+it reported free memory to the host meanwhile (reports).",
     run,
 };
 
 /// Number of figures that a task returns.
-const FIGURES: usize = 9;
+const FIGURES: usize = 11;
 /// Number of times that several tasks wait for each other: before and after the rounds that count.
 const MEETINGS: u64 = 2;
 /// Size of the mapping of one round in bytes.
@@ -142,6 +145,10 @@ struct Outcome {
     begin_ns: u64,
     /// The clock at the end of the last round that counts.
     end_ns: u64,
+    /// The count of reports before the first round that counts; 0 if the kernel has none.
+    reports_before: u64,
+    /// The same after the last round.
+    reports_after: u64,
 }
 
 impl Outcome {
@@ -156,6 +163,8 @@ impl Outcome {
             self.clear_ns,
             self.begin_ns,
             self.end_ns,
+            self.reports_before,
+            self.reports_after,
         ]
     }
 
@@ -170,6 +179,8 @@ impl Outcome {
             clear_ns,
             begin_ns,
             end_ns,
+            reports_before,
+            reports_after,
         ] = figures;
         Self {
             rounds,
@@ -181,6 +192,8 @@ impl Outcome {
             clear_ns,
             begin_ns,
             end_ns,
+            reports_before,
+            reports_after,
         }
     }
 
@@ -196,6 +209,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     } else {
         Kind::Processes
     };
+    let memhog = args::take_flag(&mut words, "--memhog");
     args::no_more(&words, 3)?;
     let mut words = words.iter().map(String::as_str);
     let mode = words.next().map_or(Ok(Mode::Base), Mode::parse)?;
@@ -206,6 +220,15 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     if mode == Mode::Huge {
         thp::require()?;
     }
+    if memhog {
+        first_use::of_all_memory()?;
+    }
+    // Pages that come from the pool and go back to it are not free memory.
+    let counter = if mode.is_of_the_pool() {
+        None
+    } else {
+        Counter::find()
+    };
     let count = usize::try_from(tasks).expect("bounded above");
     // The pool stays enlarged as long as the tasks run.
     let _lent = if mode.is_of_the_pool() {
@@ -240,6 +263,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
             meet: (meetings > 0).then_some(pause),
             rest: (pieces > 0).then_some(pause),
             alone,
+            counter: counter.as_ref(),
         };
         task.run(until, &pace).map(Outcome::to_figures)
     };
@@ -249,7 +273,29 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         .collect();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
     let fault_ns = fault_ns(&outcomes, mode, cpus, pieces > 0);
-    report(&outcomes, mode, kind, fault_ns, out)
+    report(&outcomes, mode, kind, fault_ns, out)?;
+    let (begin, end) = measured_part(&outcomes);
+    let meanwhile = Meanwhile {
+        counter: counter.as_ref(),
+        counts: reports_meanwhile(&outcomes),
+        ns: end - begin,
+    };
+    meanwhile.print(&labels(&outcomes, mode, kind), out)
+}
+
+/// Returns the clock at the begin of the first task and at the end of the last one.
+fn measured_part(outcomes: &[Outcome]) -> (u64, u64) {
+    let begin = outcomes.iter().map(|o| o.begin_ns).min().unwrap_or(0);
+    let end = outcomes.iter().map(|o| o.end_ns).max().unwrap_or(0);
+    (begin, end)
+}
+
+/// Returns the counts of reports before and after the measured part. Tasks read them one after the
+/// other, so these are the last one before and the first one after.
+fn reports_meanwhile(outcomes: &[Outcome]) -> [u64; 2] {
+    let before = outcomes.iter().map(|o| o.reports_before).max().unwrap_or(0);
+    let after = outcomes.iter().map(|o| o.reports_after).min().unwrap_or(0);
+    [before, after]
 }
 
 /// Returns the time of a fault in nanoseconds: of a task, or of a CPU if there are more tasks than
@@ -266,8 +312,7 @@ fn fault_ns(outcomes: &[Outcome], mode: Mode, cpus: u64, rests: bool) -> f64 {
     if tasks <= cpus {
         return ratio(ns, faults);
     }
-    let begin = outcomes.iter().map(|o| o.begin_ns).min().unwrap_or(0);
-    let end = outcomes.iter().map(|o| o.end_ns).max().unwrap_or(0);
+    let (begin, end) = measured_part(outcomes);
     let elapsed = if rests { ns / tasks } else { end - begin };
     ratio(elapsed * cpus, faults)
 }
@@ -281,6 +326,8 @@ struct Pace<'a> {
     /// Whether no other guest takes turns with this one. Only then the very first round is measured
     /// too, since it may get pages of the pool that were never used.
     alone: bool,
+    /// The counter of reports to the host; `None` if the kernel has none.
+    counter: Option<&'a Counter>,
 }
 
 /// The work of one task.
@@ -381,6 +428,7 @@ impl Task {
             first_round_ns = monotonic_ns() - begin;
         }
         let huge_first = self.checked_round()?;
+        let reports_before = reports::count(pace.counter);
         meet()?;
         let begin_ns = monotonic_ns();
         let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
@@ -401,6 +449,7 @@ impl Task {
         let end_ns = monotonic_ns();
         // What follows must not take CPUs from tasks that still work.
         meet()?;
+        let reports_after = reports::count(pace.counter);
         // Huge pages may run out in between. The smaller of the values before and after counts.
         let huge = match self.mode {
             Mode::Huge => huge_first.min(self.checked_round()?),
@@ -416,6 +465,8 @@ impl Task {
             clear_ns: if beyond_clearing { self.clear()? } else { 0 },
             begin_ns,
             end_ns,
+            reports_before,
+            reports_after,
         })
     }
 }
@@ -433,6 +484,15 @@ fn clear_page(page: &mut [u8]) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// Returns the labels of all figures.
+fn labels(outcomes: &[Outcome], mode: Mode, kind: Kind) -> Labels {
+    Labels::from([
+        ("mode", mode.name().to_owned()),
+        ("kind", kind.name().to_owned()),
+        ("tasks", outcomes.len().to_string()),
+    ])
 }
 
 fn report(
@@ -454,11 +514,7 @@ fn report(
             outcome.per_second(mode),
         ))?;
     }
-    let labels = Labels::from([
-        ("mode", mode.name().to_owned()),
-        ("kind", kind.name().to_owned()),
-        ("tasks", outcomes.len().to_string()),
-    ]);
+    let labels = labels(outcomes, mode, kind);
     let tasks = outcomes.len() as u64;
     let total: f64 = outcomes.iter().map(|o| o.per_second(mode)).sum();
     let mut result = |name, value, unit, better| {
@@ -554,6 +610,19 @@ mod tests {
         is(4, false, 4096 + 3584 + 4000 + 2560);
         // The others' turns are between the begin and the end.
         is(1, true, (4096 + 3584 + 4000 + 2560) / 4);
+    }
+
+    #[test]
+    fn reports_count_between_the_last_reading_before_and_the_first_after() {
+        let task = |reports_before, reports_after| Outcome {
+            reports_before,
+            reports_after,
+            ..Outcome::default()
+        };
+        let of = |tasks: &[Outcome]| reports_meanwhile(tasks);
+        assert_eq!(of(&[task(3, 7)]), [3, 7]);
+        // The first task still warmed up when the guest reported, and the second read late.
+        assert_eq!(of(&[task(3, 4), task(4, 6)]), [4, 4]);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use super::column::Column;
 use super::give_back_mode::GiveBackMode;
+use super::reports;
 use super::schema::{Outcome, Row, Run};
 
 /// Returns the text for the cell of `row` and `column`, which has no figure. It says why, as far as
 /// `runs` tell: `as off` if the column was not run since it behaves like `off`, `failed`,
-/// `unsupported`, `never` or `not back` if memory did not leave. It is a dash if the reason is
+/// `unsupported`, `never` or `not back` if memory did not leave, `no report` if the guest did not
+/// report memory while it was measured. It is a dash if the reason is
 /// unknown.
 pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
     let of_row = || runs.iter().filter(|run| run.experiment == row.experiment);
@@ -22,12 +24,16 @@ pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
         return if as_off { "as off" } else { "–" };
     }
     let best = of_cell
+        .clone()
         .map(|run| run.outcome)
         .min_by_key(|outcome| *outcome as u8);
     match (best, row.metric.as_str()) {
         (Some(Outcome::Failed), _) => "failed",
         (Some(Outcome::Unsupported), _) => "unsupported",
         (Some(Outcome::Ok), "half_returned" | "nearly_all_returned") => "never",
+        (Some(Outcome::Ok), _) if of_cell.any(|run| reports::is_refused_in(run, row)) => {
+            "no report"
+        }
         (Some(Outcome::Ok), "instructions_per_gib" | "host_cpu_per_gib") => "not back",
         _ => "–",
     }

@@ -1,6 +1,7 @@
 //! The arguments of the experiments' program.
 
 use super::shape::Shape;
+use std::time::Duration;
 
 /// The argument for the seconds for which a rate is measured in a guest that runs alone.
 pub(super) const RATE_SECONDS: &str = "2";
@@ -12,6 +13,21 @@ const TURN_ROUNDS: &str = "2r";
 /// The argument for the rounds of a rate if instructions are counted, so that the work is the same
 /// each time.
 pub(super) const RATE_ROUNDS: &str = "10r";
+
+/// The seconds of a program that stays after it has freed memory, if instructions are counted.
+/// Within them every kernel has given back all that it will. They take the host no time.
+pub(super) const COUNTED_STAY: &str = "20";
+/// The rounds of page faults of each kind if instructions are counted. On Ebb, the faster kernel,
+/// they take more than 2 s of the guest's clock, the time from the first free to a report.
+const COUNTED_ROUNDS: [(&str, &str); 3] = [("4k", "200r"), ("thp", "500r"), ("file", "75r")];
+/// The rounds of messages if instructions are counted, which take that time over each channel. On
+/// Linux they take 6 s and more, in which the balloon's interrupts prove the reports.
+const COUNTED_MESSAGES: &str = "1500r";
+/// The rounds of messages in a turn.
+const TURN_MESSAGES: &str = "50r";
+/// The option with which a program first uses all free memory once, so that the guest has memory to
+/// report.
+pub(super) const MEMHOG: &str = "--memhog";
 
 /// Returns `words` as owned arguments.
 pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
@@ -41,13 +57,59 @@ pub(super) fn gib(shape: &Shape) -> &'static str {
 
 /// Returns the arguments for page faults of the kind `kind`, by a task on each CPU. `kind` is a
 /// word that the experiments' program knows.
+///
+/// If instructions are counted, the rounds are enough for a report of free memory while they run.
 pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
-    let rounds = if shape.icount {
-        RATE_ROUNDS
+    let tasks = shape.cpus.to_string();
+    let counted = COUNTED_ROUNDS.iter().find(|(known, _)| *known == kind);
+    match counted {
+        Some((_, rounds)) if shape.icount => words(["page-fault", kind, &tasks, rounds, MEMHOG]),
+        _ => words(["page-fault", kind, &tasks, TURN_ROUNDS]),
+    }
+}
+
+/// Returns the arguments for four groups of tasks that send messages. If instructions are counted,
+/// the messages are enough for a report of free memory while they are sent.
+pub(super) fn messaging(shape: &Shape) -> Vec<String> {
+    if shape.icount {
+        words(["messaging", "4", COUNTED_MESSAGES, MEMHOG])
     } else {
-        TURN_ROUNDS
+        words(["messaging", "4", TURN_MESSAGES])
+    }
+}
+
+/// The speed of a guest whose instructions are counted, on a host of 2026, for the first estimate.
+const INSTRUCTIONS_PER_SECOND: f64 = 250e6;
+/// The instructions that the slower kernel executes in a round of page faults of each kind.
+const FAULT_ROUNDS: [(&str, f64); 3] = [("4k", 148e6), ("thp", 37e6), ("file", 183e6)];
+/// The same for a round of messages over both channels.
+const MESSAGE_ROUND: f64 = 12.5e6;
+
+/// Returns the host's time for the instructions of the program with the arguments `words` in a
+/// guest whose instructions are counted, as far as they are more than those of a boot. It is a
+/// guess for Linux, which is slower.
+pub(super) fn counted_time(words: &[String]) -> Duration {
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let rounds = |at: usize| {
+        let number = word(at)
+            .strip_suffix('r')
+            .and_then(|n| n.parse::<f64>().ok());
+        number.unwrap_or(0.0)
     };
-    words(["page-fault", kind, &shape.cpus.to_string(), rounds])
+    let instructions = match word(0) {
+        "page-fault" => {
+            let known = FAULT_ROUNDS.iter().find(|(kind, _)| *kind == word(1));
+            let a_round = known.map_or(0.0, |(_, instructions)| *instructions);
+            let tasks: f64 = word(2).parse().unwrap_or(1.0);
+            // In place of rounds there may be seconds of the guest's clock. The warm-up and the
+            // task's file take several rounds' time.
+            let seconds: f64 = word(3).parse().unwrap_or(0.0);
+            a_round * (rounds(3) + 4.0 * tasks) + seconds * 1e9
+        }
+        "messaging" => MESSAGE_ROUND * rounds(2),
+        _ => 0.0,
+    };
+    Duration::from_secs_f64(instructions / INSTRUCTIONS_PER_SECOND)
 }
 
 /// Returns the arguments for `experiment`, a word of the experiments' program, with the argument
@@ -86,10 +148,15 @@ pub(super) fn idle_pool(shape: &Shape, mebibytes: u64) -> Vec<String> {
 }
 
 /// Returns the arguments for a program that touches 70 % of memory, holds it, frees it and then
-/// continues for some seconds.
+/// continues for some seconds. If instructions are counted, it does so several times, so that
+/// memory is reported in between.
 pub(super) fn memhog(shape: &Shape) -> Vec<String> {
+    let size = share(shape, 70);
+    if shape.icount {
+        return words(["memhog", &size, "0", COUNTED_STAY, "4r"]);
+    }
     let (hold, stay) = hold_and_stay(shape);
-    words(["memhog", &share(shape, 70), hold, stay])
+    words(["memhog", &size, hold, stay])
 }
 
 /// Returns the seconds for which memory is held, and for which the program continues after freeing
@@ -102,5 +169,49 @@ fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
         (false, mode) if mode.is_slow() => ("1", "20"),
         (false, mode) if mode.gives_back() => ("1", "8"),
         (false, _) => ("1", "3"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::give_back_mode::GiveBackMode;
+    use crate::text::Size;
+
+    fn shape(icount: bool) -> Shape {
+        Shape {
+            memory: Size::mebibytes(1024),
+            cpus: 1,
+            give_back: GiveBackMode::OFF,
+            icount,
+        }
+    }
+
+    #[test]
+    fn counted_work_is_long_enough_for_a_report() {
+        for (kind, rounds) in COUNTED_ROUNDS {
+            let words = page_fault(kind, &shape(true));
+            assert_eq!(words, ["page-fault", kind, "1", rounds, MEMHOG]);
+            assert_eq!(page_fault(kind, &shape(false))[3], TURN_ROUNDS);
+        }
+        assert_eq!(messaging(&shape(false)), ["messaging", "4", "50r"]);
+        assert_eq!(memhog(&shape(true)), ["memhog", "716M", "0", "20", "4r"]);
+        assert_eq!(memhog(&shape(false)), ["memhog", "716M", "1", "3"]);
+    }
+
+    #[test]
+    fn counted_time_follows_the_work() {
+        let seconds = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            counted_time(&words).as_secs_f64()
+        };
+        let short = seconds(&["page-fault", "4k", "1", "100r"]);
+        let long = seconds(&["page-fault", "4k", "1", "204r", "--memhog"]);
+        assert!((long / short - 2.0).abs() < 1e-9, "{short} {long}");
+        // Five seconds of the guest's clock are 5·10⁹ instructions, whatever the work.
+        let clock = |seconds_of: &str| seconds(&["page-fault", "thp", "16", seconds_of]);
+        assert!((clock("10") - clock("5") - 5e9 / INSTRUCTIONS_PER_SECOND).abs() < 1e-9);
+        assert!(seconds(&["messaging", "4", "1500r"]) > 1.0);
+        assert_eq!(seconds(&["latency"]), 0.0);
     }
 }

@@ -6,6 +6,9 @@ use super::schema::{Cell, Guest, Row};
 /// A column of a table: a guest kernel, and how its guest gives memory back.
 pub(crate) type Column = (Guest, GiveBackMode);
 
+/// The modes in which the kernels are compared: in the first of them that both kernels have.
+pub(crate) const COMPARED: [GiveBackMode; 2] = [GiveBackMode::REPORTING, GiveBackMode::OFF];
+
 /// Returns the distinct columns for which `rows` have cells, in the order of display. If there are
 /// only the usual modes, Ebb in its default mode comes first, and then Ebb and Linux next to each
 /// other for `reporting` and for `off`. Otherwise the modes of one kernel are next to each other.
@@ -40,4 +43,16 @@ pub(crate) fn cell(row: &Row, column: Column) -> Option<&Cell> {
     row.cells
         .iter()
         .find(|cell| (cell.guest, cell.give_back) == column)
+}
+
+/// Returns the cells of Ebb and of Linux whose figures the ratio of `row` compares: with reporting,
+/// and without it only if one of the two has no figure with reporting. Returns `None` if neither
+/// mode has both.
+pub(crate) fn compared(row: &Row) -> Option<[&Cell; 2]> {
+    COMPARED.into_iter().find_map(|mode| {
+        Some([
+            cell(row, (Guest::Ebb, mode))?,
+            cell(row, (Guest::Linux, mode))?,
+        ])
+    })
 }

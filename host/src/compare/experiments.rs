@@ -1,8 +1,8 @@
 //! The list of experiments, and the arguments of each.
 
 use super::calls::{
-    RATE_ROUNDS, RATE_SECONDS, each, fragmented, gib, idle_pool, memhog, page_fault, pool, rate,
-    share, words,
+    RATE_ROUNDS, RATE_SECONDS, counted_time, each, fragmented, gib, idle_pool, memhog, messaging,
+    page_fault, pool, rate, share, words,
 };
 use super::elastic;
 use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
@@ -28,7 +28,7 @@ const BOOTS_CPUS_MAX: u32 = 8;
 const ROUNDS: u32 = 3;
 /// The number of rounds if instructions are counted. The count varies only with the guest's random
 /// numbers. They differ between rounds, but are the same in each comparison.
-const ROUNDS_ICOUNT: u32 = 3;
+const ROUNDS_ICOUNT: u32 = 2;
 /// The minimum number of rounds if guests take turns: those of six boots, the fewest whose ratios
 /// have an interval of 95 % confidence.
 const TURNS_LEAST: u32 = 18;
@@ -167,10 +167,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.45,
         boot_words: BootWords::Usual,
         scope: Scope::Usual,
-        program: ExperimentProgram::Workloads(|shape| {
-            let rounds = if shape.icount { "100r" } else { "50r" };
-            words(["messaging", "4", rounds])
-        }),
+        program: ExperimentProgram::Workloads(messaging),
     },
     Experiment {
         name: "messaging/threads",
@@ -183,8 +180,9 @@ const EXPERIMENTS: &[Experiment] = &[
         boot_words: BootWords::Usual,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
-            let rounds = if shape.icount { "100r" } else { "50r" };
-            words(["messaging", "4", rounds, "--threads"])
+            let mut words = messaging(shape);
+            words.push("--threads".to_owned());
+            words
         }),
     },
     Experiment {
@@ -1000,9 +998,16 @@ impl Case {
         }
     }
 
-    /// Returns the approximate duration of one round of the program, without the boot.
+    /// Returns the approximate duration of one round of the program by its clock, without the boot.
     pub(crate) fn guess(&self) -> Duration {
         Duration::from_secs_f64(self.experiment.seconds)
+    }
+
+    /// Returns the approximate duration of one round of the program on Linux if instructions are
+    /// counted, without the boot. It is zero for programs that have fewer of them than a boot.
+    pub(crate) fn counted_guess(&self) -> Duration {
+        let words = self.alone();
+        words.map_or(Duration::ZERO, |words| counted_time(&words))
     }
 }
 

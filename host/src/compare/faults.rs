@@ -1,11 +1,12 @@
 //! The experiments on page faults of the series on free page reporting: `ebb compare faults
 //! faults-shuffled`.
 //!
-//! One task, 16 processes and 16 threads take the faults of will-it-scale's `page_fault1` (in huge
-//! pages) and `page_fault2`, in guests that give memory back in each mode of their own, and with
-//! shuffled free memory.
+//! All memory of the guest is used once before, as the series did by memhog, so that the host has
+//! memory for all of it. Then one task, 16 processes and 16 threads take the faults of
+//! will-it-scale's `page_fault1` (in huge pages) and `page_fault2`, in guests that give memory back
+//! in each mode of their own, and with shuffled free memory.
 
-use super::calls::words;
+use super::calls::{MEMHOG, words};
 use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back;
 
@@ -14,19 +15,19 @@ const GUEST_MIB: &[u64] = &[6144];
 /// The CPUs of the guests unless instructions are counted. Most hosts have few.
 const CPUS: &[u32] = &[2];
 /// The seconds for which tasks work, by the guest's clock. Free memory is reported each two
-/// seconds, so that a shorter time would show nothing of it.
-const SECONDS: &str = "6";
+/// seconds, so that tasks work during two reports.
+const SECONDS: &str = "5";
 /// The words on the command line with which both kernels shuffle free memory.
 const SHUFFLED: BootWords = BootWords::Both("page_alloc.shuffle=1");
 
 /// Returns the arguments for page faults of the kind `kind` by `tasks` processes.
 fn processes(kind: &str, tasks: &str) -> Vec<String> {
-    words(["page-fault", kind, tasks, SECONDS])
+    words(["page-fault", kind, tasks, SECONDS, MEMHOG])
 }
 
 /// Returns the arguments for page faults of the kind `kind` by 16 threads.
 fn threads(kind: &str) -> Vec<String> {
-    words(["page-fault", kind, "16", SECONDS, "--threads"])
+    words(["page-fault", kind, "16", SECONDS, "--threads", MEMHOG])
 }
 
 /// Defines an experiment on page faults. One guest runs at a time unless instructions are counted,
@@ -44,11 +45,11 @@ const fn part(
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: CPUS,
-        seconds: 12.0,
+        seconds: 25.0,
         boot_words,
         scope: Scope::Modes {
             which: give_back::by_the_guest_countable,
-            rounds: 3,
+            rounds: 2,
         },
         program,
     }

@@ -5,6 +5,7 @@ use super::experiment::Pace;
 use super::experiments;
 use super::figure::{Figure, lower};
 use super::moments::{ended, freed_bytes, guest_clock, moment, peak, resident_at};
+use super::requests::{self, REPORTS};
 use super::schema::{Run, What};
 use crate::text::Size;
 
@@ -27,6 +28,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     for event in &run.events {
         said(&event.what, &mut figures);
     }
+    requests::conclude(run, &mut figures);
     // If instructions are counted, sleeping takes no time, so the host's clock has no meaning.
     if run.icount {
         spent(run, &mut figures);
@@ -66,7 +68,8 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
 
 /// Metrics that are not compared between guests. A guest whose cost is much lower has a larger
 /// growth of the cost. Ebb counts a page fault as time of the program, Linux as time of the kernel.
-const NOT_COMPARED: [&str; 3] = ["growth", "user_s", "system_s"];
+/// Requests that report memory are of different sizes.
+const NOT_COMPARED: [&str; 4] = ["growth", "user_s", "system_s", REPORTS];
 
 /// Adds the figures that the program reported in `what`.
 fn said(what: &What, figures: &mut Vec<Figure>) {

@@ -4,6 +4,7 @@
 use super::column;
 use super::give_back_mode::GiveBackMode;
 use super::ratio::ratio;
+use super::reports::{self, Reported};
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
 use super::wording::{number, range, row_name, scale, scale_of, speaks_alone, times};
@@ -50,6 +51,10 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
     add("Not settled", unsettled(report));
     add("What giving memory back costs", cost_of_giving_back(report));
     add(
+        "Reports while instructions were counted",
+        reports::sentences(&report.runs),
+    );
+    add(
         "What differs between the guests",
         report.differences.clone(),
     );
@@ -95,8 +100,9 @@ fn behind(report: &Report) -> Vec<String> {
         .filter(|row| speaks_alone(row) && row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
     rows.map(|row| {
         let (unit, divisor) = scale_of(row);
+        let sides = column::compared(row);
         let figure = |guest| {
-            let cell = row.cells.iter().find(|cell| cell.guest == guest);
+            let cell = sides.and_then(|sides| sides.into_iter().find(|cell| cell.guest == guest));
             cell.map_or_else(String::new, |cell| {
                 format!("{} {unit}", number(cell.median / divisor))
             })
@@ -179,7 +185,7 @@ fn default_mode(report: &Report) -> Vec<String> {
 }
 
 /// Returns how reporting, hinting and Ebb's default mode change each cost that should not depend on
-/// them.
+/// them. Where the guest made no report while it measured, says so in place of a cost.
 fn cost_of_giving_back(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
@@ -196,17 +202,24 @@ fn cost_of_giving_back(report: &Report) -> Vec<String> {
                 let off = column::cell(row, (guest, GiveBackMode::OFF))?;
                 let cost = cost(row.better, on.median, off.median)?;
                 let noise = [on, off].map(|cell| spread(cell).unwrap_or(0.0));
+                let column = format!("on {} with {}", guest.name(), mode.name());
+                let reported = mode
+                    .reports()
+                    .then(|| reports::reported_in(&report.table, row, (guest, mode)));
+                if reported == Some(Reported::No) {
+                    return Some(format!("no report {column} meanwhile"));
+                }
                 let within = if cost.abs() <= noise[0] + noise[1] {
                     " (within the spread of the rounds)"
                 } else {
                     ""
                 };
-                Some(format!(
-                    "{:+.2} % on {} with {}{within}",
-                    cost * 100.0,
-                    guest.name(),
-                    mode.name()
-                ))
+                let unknown = if reported == Some(Reported::Unknown) {
+                    " (not known whether it reported meanwhile)"
+                } else {
+                    ""
+                };
+                Some(format!("{:+.2} % {column}{within}{unknown}", cost * 100.0))
             })
             .collect();
         if !parts.is_empty() {
@@ -304,7 +317,102 @@ pub(crate) fn without_measured(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_of_runs, without_measured};
+    use super::*;
+    use crate::compare::schema::{Better, Event, Host, Run, SCHEMA, What};
+    use crate::compare::statistics;
+    use std::collections::BTreeMap;
+
+    /// Returns a report of runs with a fault each, and with requests if their number is given.
+    fn report(icount: bool, runs: &[(Guest, GiveBackMode, f64, Option<f64>)]) -> Report {
+        let event = |metric: &str, unit: &str, value: f64| Event {
+            host_s: None,
+            what: What::Result {
+                metric: metric.into(),
+                value,
+                unit: unit.into(),
+                better: Better::Lower,
+                labels: BTreeMap::new(),
+            },
+        };
+        let runs: Vec<Run> = runs
+            .iter()
+            .map(|&(guest, give_back, fault, reports)| {
+                let mut events = vec![event("fault_ns", "ns", fault)];
+                events.extend(reports.map(|count| event("reports", "requests", count)));
+                Run {
+                    experiment: "page-fault/4k".into(),
+                    give_back,
+                    icount,
+                    events,
+                    ..Run::blank(guest)
+                }
+            })
+            .collect();
+        Report {
+            schema: SCHEMA,
+            complete: true,
+            created: String::new(),
+            host: Host {
+                cpu: String::new(),
+                cpus: 2,
+                kernel: String::new(),
+                memory_bytes: 0,
+            },
+            ebb_version: String::new(),
+            qemu_version: String::new(),
+            options: Vec::new(),
+            guests: Vec::new(),
+            differences: Vec::new(),
+            table: statistics::rows(&runs),
+            runs,
+        }
+    }
+
+    #[test]
+    fn a_cost_of_reporting_needs_a_report() {
+        let (ebb, linux) = (Guest::Ebb, Guest::Linux);
+        let (on, off) = (GiveBackMode::REPORTING, GiveBackMode::OFF);
+        let told = |icount, ebb_reports, linux_reports| {
+            let runs = [
+                (ebb, on, 101.0, ebb_reports),
+                (ebb, off, 100.0, Some(0.0)),
+                (linux, on, 103.0, linux_reports),
+                (linux, off, 100.0, None),
+            ];
+            cost_of_giving_back(&report(icount, &runs)).join("\n")
+        };
+        let text = told(false, Some(2.0), None);
+        assert!(text.contains("+1.00 % on Ebb with reporting,"), "{text}");
+        assert!(
+            text.contains("+3.00 % on Linux with reporting (not known"),
+            "{text}"
+        );
+        let text = told(false, Some(0.0), Some(1.0));
+        assert!(
+            text.contains("no report on Ebb with reporting meanwhile"),
+            "{text}"
+        );
+        assert!(text.ends_with("+3.00 % on Linux with reporting"), "{text}");
+        // A counted figure without a report is in no row.
+        let text = told(true, Some(0.0), Some(1.0));
+        assert!(!text.contains("Ebb") && text.contains("Linux"), "{text}");
+    }
+
+    #[test]
+    fn what_is_behind_is_said_by_the_figures_of_its_ratio() {
+        let runs = [
+            (Guest::Ebb, GiveBackMode::REPORTING, 200.0, Some(0.0)),
+            (Guest::Ebb, GiveBackMode::OFF, 120.0, Some(0.0)),
+            (Guest::Linux, GiveBackMode::REPORTING, 90.0, Some(1.0)),
+            (Guest::Linux, GiveBackMode::OFF, 60.0, None),
+        ];
+        let told = behind(&report(true, &runs));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("120 instr. against 60.0 instr., 0.50×"),
+            "{told:?}"
+        );
+    }
 
     #[test]
     fn starts_that_differ_in_a_measured_rate_are_alike() {

@@ -1,6 +1,6 @@
 //! The experiments that compare the modes to give memory back: `ebb compare give-back`.
 
-use super::calls::{memhog, page_fault, share, words};
+use super::calls::{COUNTED_STAY, memhog, messaging, page_fault, share, words};
 use super::experiment::{BootWords, Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
@@ -10,10 +10,6 @@ pub(super) const AGAIN: &str = "give-back/again";
 
 /// The memory of most guests in MiB.
 const GUEST_MIB: &[u64] = &[1024];
-
-/// The seconds within which every kernel has given back all that it will, if instructions are
-/// counted.
-const COUNTED_STAY: &str = "20";
 
 /// All experiments that compare the modes of giving memory back, in the order of `--list`. The
 /// terminal shows them in one table.
@@ -110,7 +106,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: by_the_guest_countable,
             rounds: 1,
         },
-        program: ExperimentProgram::Workloads(|_| words(["messaging", "4", "100r"])),
+        program: ExperimentProgram::Workloads(messaging),
     },
     Experiment {
         name: "give-back/stream",

@@ -70,6 +70,12 @@ impl GiveBackMode {
         !matches!(self, Self::OFF | Self::OffInBasePages)
     }
 
+    /// Returns whether the guest reports its free memory by requests to the balloon, which is so
+    /// for reporting and hinting.
+    pub(crate) fn reports(self) -> bool {
+        matches!(self, Self::Guest(GiveBack::Reporting | GiveBack::Hinting))
+    }
+
     /// Returns whether it takes seconds until memory goes back, which is so for reporting and the
     /// balloon.
     pub(crate) fn is_slow(self) -> bool {

@@ -6,7 +6,8 @@
 //! rounds while ratios have not settled. `runner` starts `ebb run --timeline … --record … --
 //! ebb-workloads --json …` and reads the events that the program prints. The sample of the timeline
 //! that is the last when an event arrives connects the guest's phases to the host's curve
-//! (`moments`). `figures` computes the figures of one run, `statistics` the rows of all.
+//! (`moments`). `figures` computes the figures of one run, `statistics` the rows of all. `reports`
+//! leaves out counted figures of a guest that reported no memory while they were measured.
 //!
 //! Guests that take turns are up at the same time: each waits for a line on its stdin (`--turns`).
 //! They are restricted to the same CPUs of the host (`cpus`). Guests whose instructions are counted
@@ -59,6 +60,8 @@ mod progress;
 mod ratio;
 mod record;
 mod report;
+mod reports;
+mod requests;
 mod runner;
 mod saved;
 mod scale;

@@ -3,11 +3,12 @@
 use super::give_back_mode::GiveBackMode;
 use super::variant::Variant;
 use crate::machine::AccelChoice;
-use crate::text::Size;
+use crate::text::{Size, parse_duration};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,11 +62,13 @@ pub(crate) struct CompareOptions {
     pub(crate) give_back: Vec<GiveBackMode>,
 
     /// Count instructions as the guest's time (1 ns each), on one CPU, so that figures repeat
-    /// exactly
+    /// exactly. Programs work until the guest has reported memory: `page-fault`, `memhog` and
+    /// `messaging` take about 40 minutes together
     #[arg(long)]
     pub(crate) icount: bool,
 
-    /// Rounds of each experiment [default: 3; where guests take turns 18 to 72]
+    /// Rounds of each experiment [default: 3; 2 where instructions are counted; where guests take
+    /// turns 18 to 72]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 
@@ -145,15 +148,17 @@ pub(crate) struct CompareOptions {
     )]
     pub(crate) workloads: Option<PathBuf>,
 
-    /// Kill a run of your own program, or of a variant, after this many seconds
+    /// Kill a run of your own program, or of a variant, after this time: seconds, or with a unit
+    /// (500ms, 2s, 5m, 1h)
     #[arg(
         long,
-        value_name = "SECONDS",
-        default_value_t = 3600,
-        value_parser = clap::value_parser!(u64).range(1..=31_536_000),
+        value_name = "TIME",
+        default_value = "1h",
+        value_parser = parse_duration,
+        allow_hyphen_values = true,
         hide_short_help = true
     )]
-    pub(crate) timeout: u64,
+    pub(crate) timeout: Duration,
 
     /// Files that the guests of your own program see, as `ebb run --root` takes them [default: host
     /// for a script or a program with libraries; none for a static program, with --icount, and if a
@@ -205,4 +210,56 @@ fn mode_parser() -> impl TypedValueParser<Value = GiveBackMode> {
     let names = GiveBackMode::all().into_iter().map(GiveBackMode::name);
     PossibleValuesParser::new(names)
         .map(|name| GiveBackMode::from_name(&name).unwrap_or(GiveBackMode::REPORTING))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::Cli;
+    use crate::compare::CompareOptions;
+    use clap::Parser;
+    use std::time::Duration;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: CompareOptions,
+    }
+
+    #[test]
+    fn a_time_limit_is_written_as_for_a_run() {
+        let of = |words: &[&str]| {
+            let words = ["compare"].iter().chain(words).chain(&["--", "sh"]);
+            Alone::try_parse_from(words).map(|alone| alone.options.timeout)
+        };
+        assert_eq!(of(&[]).ok(), Some(Duration::from_secs(3600)));
+        for (text, milliseconds) in [
+            ("90", 90_000),
+            ("500ms", 500),
+            ("1.5s", 1500),
+            ("2h", 7_200_000),
+        ] {
+            let limit = of(&["--timeout", text]).ok();
+            assert_eq!(limit, Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["0", "366d", "5x", "-1"] {
+            let error = of(&["--timeout", text]).expect_err(text).to_string();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_negative_time_limit_is_named() {
+        for words in [
+            ["ebb", "run", "--timeout", "-1", "--", "./x"],
+            ["ebb", "run", "--grace", "-1", "--", "./x"],
+            ["ebb", "compare", "--timeout", "-1", "--", "./x"],
+        ] {
+            let error = Cli::try_parse_from(words)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("`-1` is less than no time"), "{error}");
+            assert!(error.contains(words[2]), "{error}");
+        }
+    }
 }

@@ -21,8 +21,8 @@ const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
 const LINUX_OVERHEAD_GIB: Duration = Duration::from_millis(300);
 /// The factor by which a program with fixed work takes longer on Linux, for the first estimate.
 const LINUX_FACTOR: u32 = 3;
-/// The first estimate of a whole run with Ebb's kernel whose instructions are counted. Most of it
-/// is the boot, since sleeping takes no time.
+/// The first estimate of a run with Ebb's kernel whose instructions are counted, without its
+/// program if that has more of them than the boot. Sleeping takes no time.
 const EBB_COUNTED: Duration = Duration::from_secs(4);
 /// The same estimate for Linux.
 const LINUX_COUNTED: Duration = Duration::from_secs(15);
@@ -268,7 +268,8 @@ fn guess(plan: &Plan, step: &Step) -> Duration {
         .max()
         .unwrap_or_default();
     if counted {
-        return boot;
+        // All guests run at the same time.
+        return boot + case.counted_guess();
     }
     let work = step.guests.iter().map(|guest| match (guest, case.pace()) {
         (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,

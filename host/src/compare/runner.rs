@@ -168,7 +168,11 @@ impl Runner<'_> {
         for path in [&timeline, &record] {
             let _ = std::fs::remove_file(path);
         }
-        let work = case.guess() * TIMEOUT_FACTOR * step.rounds;
+        let mut work = case.guess();
+        if shape.icount {
+            work = work.max(case.counted_guess());
+        }
+        let work = work * TIMEOUT_FACTOR * step.rounds;
         let limit = TIMEOUT + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
         if let Some(boot) = case.experiment.boot_words.of(guest) {

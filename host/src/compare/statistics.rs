@@ -1,10 +1,12 @@
 //! Computes the rows of the table from runs: medians with their spread, and how many times better
 //! Ebb is.
 
+use super::column;
 use super::costs;
 use super::figures;
 use super::give_back_mode::GiveBackMode;
 use super::ratio::ratio;
+use super::reports;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use std::collections::BTreeMap;
 
@@ -74,14 +76,20 @@ struct RowValues {
 }
 
 /// Returns the rows of all runs that ended well, with medians and ratios, in the order in which
-/// their figures first appear. Rows of one experiment and metric are together. Rows that are
+/// their figures first appear. Counted figures of guests that report memory and made no report
+/// meanwhile are left out. Rows of one experiment and metric are together. Rows that are
 /// computed from other rows are included.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<RowValues> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         // The number of figures that this run has had for each row.
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
-        for figure in figures::of(run) {
+        let figures = figures::of(run);
+        for figure in &figures {
+            if reports::is_refused(run, &figures, figure) {
+                continue;
+            }
+            let figure = figure.clone();
             let key = Key {
                 experiment: run.experiment.clone(),
                 metric: figure.metric,
@@ -127,9 +135,7 @@ fn row(row: RowValues) -> Row {
         comparable,
     } = row;
     let of = |guest, mode| columns.get(&(mode, guest));
-    // The guests are compared with reporting. They are compared without it only if none ran with
-    // it.
-    let sides = [GiveBackMode::REPORTING, GiveBackMode::OFF]
+    let sides = column::COMPARED
         .into_iter()
         .find_map(|mode| Some((of(Guest::Ebb, mode)?, of(Guest::Linux, mode)?)));
     let (ratio, interval) = match sides {

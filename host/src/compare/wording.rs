@@ -1,9 +1,10 @@
 //! How figures are presented to users: names, units, numbers.
 
+use super::requests::REPORTS;
 use super::schema::{Interval, Row};
 
 /// The names of metrics for which replacing underscores is not enough.
-const NAMES: [(&str, &str); 77] = [
+const NAMES: [(&str, &str); 80] = [
     ("shrink", "shrunk"),
     ("grow", "grown"),
     ("grow_and_fill", "grown and filled"),
@@ -33,6 +34,9 @@ const NAMES: [(&str, &str); 77] = [
     ("resident_at_start", "resident then"),
     ("touch_s", "touching"),
     ("release_s", "freeing"),
+    ("touch_again_s", "touching again"),
+    ("release_again_s", "freeing again"),
+    (REPORTS, "requests that reported memory"),
     ("half_returned", "half back after"),
     ("nearly_all_returned", "95 % back after"),
     ("resident_at_peak", "resident at the peak"),
@@ -296,7 +300,7 @@ const DOUBLES: [&str; 7] = [
     "clear_ns",
 ];
 /// Metrics that lead to another one or explain it.
-const SECONDARY: [&str; 7] = [
+const SECONDARY: [&str; 8] = [
     "huge_share",
     "resident_at_peak",
     "qemu_cpu",
@@ -304,6 +308,7 @@ const SECONDARY: [&str; 7] = [
     "qemu_cpu_round",
     "ready_on_host",
     "touch_s",
+    REPORTS,
 ];
 
 /// Returns whether a row has information that no other row of its experiment repeats. The tables
@@ -312,6 +317,10 @@ pub(crate) fn speaks_alone(row: &Row) -> bool {
     // The free memory in each phase does not say how good a guest is.
     if row.labels.contains_key("phase") {
         return false;
+    }
+    // It says which other figures count. Where none was made in a timed run, nothing follows.
+    if row.metric == REPORTS {
+        return row.labels.contains_key("icount") || row.cells.iter().any(|cell| cell.max >= 1.0);
     }
     // If instructions are counted, they are the figure; a rate would only repeat it.
     if row.labels.contains_key("icount") && row.metric.contains("fault") {

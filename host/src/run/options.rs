@@ -203,11 +203,17 @@ pub(crate) struct RunOptions {
     pub(crate) seed: u32,
 
     /// End the VM after this time, with status 124: seconds, or with a unit (500ms, 2s, 5m, 1h)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
 
     /// Time that the program has to end after SIGTERM, before the VM is ended
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = parse_duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) grace: Duration,
 
     /// Run QEMU unconfined, with all of ebb's rights, on a host where confining it fails

@@ -22,6 +22,9 @@ static PARSER: DurationParser<'static> = DurationParser::builder()
 /// down to a millisecond. A number without a unit counts seconds. Fails with a message for the user
 /// if `text` is malformed, rounds to zero, or exceeds 365 days.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    if is_negative(text) {
+        return Err(format!("`{text}` is less than no time; the least is 1ms"));
+    }
     let parsed = PARSER.parse(text).ok();
     let parsed = parsed.and_then(|parsed| Duration::try_from(parsed).ok());
     let parsed = parsed.ok_or_else(|| {
@@ -37,6 +40,19 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err(format!("`{text}` is no time at all; the least is 1ms"));
     }
     Ok(Duration::from_millis(milliseconds))
+}
+
+/// Returns whether `text` begins like a negative number.
+fn is_negative(text: &str) -> bool {
+    let number = text.strip_prefix('-');
+    number.is_some_and(|number| {
+        number.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+    })
+}
+
+/// Returns `duration` in whole milliseconds as text that [`parse_duration`] reads, such as `500ms`.
+pub(crate) fn milliseconds(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis())
 }
 
 /// Returns `duration` in seconds as text with the unit, such as `0.5 s`, without rounding to a
@@ -69,6 +85,9 @@ mod tests {
                 Ok(Duration::from_millis(milliseconds))
             );
         }
+        for duration in [Duration::from_millis(1), LONGEST] {
+            assert_eq!(parse_duration(&milliseconds(duration)), Ok(duration));
+        }
         assert_eq!(seconds(Duration::from_millis(500)), "0.5 s");
         assert_eq!(seconds(Duration::from_secs(300)), "300 s");
     }
@@ -95,6 +114,14 @@ mod tests {
         ] {
             let error = parse_duration(text).expect_err(text);
             assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
+        for text in ["-1", "-.5", "-500ms"] {
+            let error = parse_duration(text).expect_err(text);
+            assert!(error.contains("less than no time"), "{error}");
+        }
+        for text in ["-", "--summary", "-x"] {
+            let error = parse_duration(text).expect_err(text);
+            assert!(error.contains("no length of time"), "{error}");
         }
     }
 }

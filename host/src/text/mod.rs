@@ -13,7 +13,7 @@ mod terminal;
 #[cfg(test)]
 mod tests_of_sinks;
 
-pub(crate) use duration::{parse_duration, seconds};
+pub(crate) use duration::{milliseconds, parse_duration, seconds};
 pub(crate) use log::{Log, Names};
 pub(crate) use one_line::one_line;
 #[cfg(test)]

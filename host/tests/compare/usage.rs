@@ -16,6 +16,10 @@ fn nothing_runs_where_the_command_line_is_wrong() {
         &["-c 2", "--icount"],
     );
     refused(&output(&["idle", "--rounds", "0"]), 125, &["0"]);
+    for text in ["0", "-1", "5x", "366d"] {
+        let words = ["--timeout", text, "--", "sh"];
+        refused(&output(&words), 125, &["--timeout", &format!("`{text}`")]);
+    }
     for (arguments, words) in [
         (&["idle", "idle"][..], &["idle is named twice"][..]),
         (

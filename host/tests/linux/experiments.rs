@@ -5,15 +5,17 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment with small parameters.
-const SHORT: [&str; 55] = [
+const SHORT: [&str; 57] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
+    "memhog 64M 0 0 2r",
     "page-fault 4k 2 1r",
     "page-fault thp 1 1r",
     "page-fault 4k 5 0.1",
     "page-fault 4k 5 1r --threads",
     "page-fault file 2 1r --threads",
+    "page-fault thp 2 1r --memhog",
     "page-fault hugetlb 2 1r",
     "page-fault hugetlb-file 2 1r --threads",
     "swap-pressure 64M 0",

@@ -1,8 +1,7 @@
 //! The same groups in threads of one process (hackbench's `-T`).
 
-use super::{Load, SIDE, Taken, receive, send, switches};
+use super::{Load, SIDE, Start, Taken, receive, send};
 use crate::Failure;
-use crate::clock::monotonic_ns;
 use std::fs::File;
 use std::io::{PipeReader, Read};
 use std::sync::Arc;
@@ -15,7 +14,8 @@ const STACK_BYTES: usize = 128 << 10;
 type Task = JoinHandle<Result<(), Failure>>;
 
 /// Runs all groups, and measures from the start signal to the end of the last thread.
-pub(super) fn time(load: &Load) -> Result<Taken, Failure> {
+pub(super) fn time<'a>(begin: &Start<'a>) -> Result<Taken<'a>, Failure> {
+    let load = begin.load;
     let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
     let gate = Arc::new(gate);
     let (arrive, arrivals) = channel();
@@ -26,22 +26,17 @@ pub(super) fn time(load: &Load) -> Result<Taken, Failure> {
     }
     drop(arrive);
     wait_for(&arrivals, tasks.len())?;
-    let before = switches()?;
-    let begin = monotonic_ns();
-    drop(opener);
-    let mut outcome = Ok(());
-    for task in tasks {
-        let ended = match task.join() {
-            Ok(ended) => ended,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        outcome = outcome.and(ended);
-    }
-    let ns = monotonic_ns() - begin;
-    outcome?;
-    Ok(Taken {
-        ns,
-        switches: switches()?.saturating_sub(before),
+    begin.measure(|| {
+        drop(opener);
+        let mut outcome = Ok(());
+        for task in tasks {
+            let ended = match task.join() {
+                Ok(ended) => ended,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            outcome = outcome.and(ended);
+        }
+        outcome
     })
 }
 

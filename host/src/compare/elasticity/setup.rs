@@ -11,9 +11,10 @@ use super::column::{Column, Method};
 use super::guest::Guest;
 use crate::failure::Failure;
 use crate::machine::GiveBack;
-use crate::text::Size;
+use crate::text::{Size, milliseconds};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The settings with which all guests of this comparison are started.
 pub(super) struct Setup<'a> {
@@ -24,8 +25,8 @@ pub(super) struct Setup<'a> {
     /// The program to start as QEMU.
     pub(super) qemu: &'a Path,
     pub(super) cpus: u32,
-    /// The timeout of a run in seconds.
-    pub(super) timeout: u64,
+    /// The timeout of a run.
+    pub(super) timeout: Duration,
 }
 
 impl Setup<'_> {
@@ -65,7 +66,7 @@ impl Setup<'_> {
         option("cpus", self.cpus.to_string().into());
         option("accel", self.accel.into());
         option("qemu", self.qemu.into());
-        option("timeout", self.timeout.to_string().into());
+        option("timeout", milliseconds(self.timeout).into());
         option("give-back", give_back(column.by).name().into());
         words.extend(column.variant.options.iter().map(OsString::from));
         if let Method::Balloon | Method::Plug = column.by {

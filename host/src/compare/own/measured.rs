@@ -4,6 +4,7 @@
 use super::super::figure::{Figure, lower};
 use super::super::figures;
 use super::super::record::{ebb_cpu_seconds, qemu_cpu_seconds};
+use super::super::reports;
 use super::super::schema::Run;
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ pub(crate) struct SourcedFigure {
 }
 
 /// Returns all figures of a run. The figures from the record and the memory curve are first, then
-/// those of [`figures::of`] without the labels for CPUs, memory and counting.
+/// those of [`figures::of`] without the labels for CPUs, memory and counting. Counted figures of a
+/// guest that reports memory and made no report meanwhile are left out.
 pub(crate) fn of(run: &Run) -> Vec<SourcedFigure> {
     let mut figures: Vec<SourcedFigure> = Vec::new();
     let mut seen = |figure: Figure| {
@@ -35,7 +37,12 @@ pub(crate) fn of(run: &Run) -> Vec<SourcedFigure> {
     if let Some(record) = &run.record {
         of_record(run, record, &mut seen);
     }
-    for mut figure in figures::of(run) {
+    let of_run = figures::of(run);
+    for figure in &of_run {
+        if reports::is_refused(run, &of_run, figure) {
+            continue;
+        }
+        let mut figure = figure.clone();
         // The record has the same figure under another name.
         if figure.metric == "qemu_cpu" {
             continue;

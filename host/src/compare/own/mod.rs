@@ -27,7 +27,7 @@ use super::schema::{Outcome, Run};
 use super::scratch::{ComparisonLock, Scratch};
 use super::variant::{self, Variant};
 use crate::failure::Failure;
-use crate::text::{Styled, Terminal, printable};
+use crate::text::{Styled, Terminal, milliseconds, printable};
 use guest::Guests;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -81,7 +81,7 @@ pub(crate) fn compare(options: &CompareOptions, inputs: &Inputs) -> Result<u8, F
         common: vec![
             ("accel", inputs.accel.into()),
             ("qemu", options.qemu.clone().into()),
-            ("timeout", options.timeout.to_string().into()),
+            ("timeout", milliseconds(options.timeout).into()),
         ],
     };
     for subject in &subjects {

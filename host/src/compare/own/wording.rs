@@ -1,6 +1,7 @@
 //! The names of rows and the contents of cells for columns, which are the same in the terminal, on
 //! a page and in a document.
 
+use super::super::reports;
 use super::super::schema::{Better, Outcome, Run};
 use super::super::wording::{metric, number, scale};
 use super::measured::EXIT_STATUS;
@@ -96,7 +97,7 @@ pub(crate) enum CellContent<'a> {
 
 /// Returns the contents of the cell of `row` in a column, given by its index and name. An exit
 /// status is a text with all distinct statuses. If there is no figure, the text is a dash,
-/// `unsupported` or `failed`.
+/// `unsupported`, `failed`, or `no report` if the guest reported no memory while it was measured.
 pub(crate) fn place<'a>(
     row: &'a OwnRow,
     runs: &[(usize, Run)],
@@ -140,7 +141,16 @@ fn absent(row: &OwnRow, runs: &[(usize, Run)], column: usize) -> &'static str {
             .filter(|(of, run)| *of == column && run.experiment == row.subject)
             .map(|(_, run)| run.outcome)
     };
-    if of_column().any(|outcome| outcome == Outcome::Ok) || of_column().next().is_none() {
+    let is_refused = |run: &Run| {
+        let left_out = reports::refused(run);
+        left_out.iter().any(|figure| figure.metric == row.metric)
+    };
+    let mut of_subject = runs
+        .iter()
+        .filter(|(of, run)| *of == column && run.experiment == row.subject);
+    if of_subject.any(|(_, run)| is_refused(run)) {
+        "no report"
+    } else if of_column().any(|outcome| outcome == Outcome::Ok) || of_column().next().is_none() {
         "–"
     } else if of_column().all(|outcome| outcome == Outcome::Unsupported) {
         "unsupported"
