@@ -123,10 +123,16 @@ impl UserFrame {
     /// outside of user memory becomes [`USER_END`], which faults in the program. The frame no
     /// longer counts as that of a system call.
     pub fn sanitize(&mut self) {
+        self.confine();
+        self.orig_rax = Self::NO_SYSCALL;
+    }
+
+    /// Does what [`Self::sanitize`] does, except that the frame still counts as that of a system
+    /// call if it did so before.
+    pub fn confine(&mut self) {
         self.cs = u64::from(USER_CS);
         self.ss = u64::from(USER_SS);
         self.rflags = (self.rflags & RFLAGS_USER) | RFLAGS_IF | RFLAGS_FIXED;
-        self.orig_rax = Self::NO_SYSCALL;
         if self.rip >= USER_END {
             // `iretq` to a non-canonical address would fault in the kernel.
             self.rip = USER_END;

@@ -9,6 +9,7 @@
 //! - `switch`: the switch from one thread to another.
 //! - `balance`: the CPU for a runnable thread, and work for idle CPUs.
 //! - `idle`: the loop of a CPU without work.
+//! - `fpu`: the floating-point state of a user thread.
 //! - [`pressure`]: how long threads stall for CPUs, memory, reads and writes.
 //!
 //! The scheduler owns exactly one reference to each thread that has started. The reference is in
@@ -26,6 +27,7 @@
 
 pub mod account;
 mod balance;
+mod fpu;
 mod idle;
 pub mod load;
 pub mod mutex;

@@ -2,10 +2,10 @@
 
 use super::queue::{QUEUES, RunQueue};
 use super::thread::{Current, OWNER, Owned, Thread, current, work};
-use super::{balance, pressure, realtime, tick};
+use super::{balance, fpu, pressure, realtime, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::assert_no_spin_lock_held;
-use crate::arch::{self, MAX_CPUS, cpu_id};
+use crate::arch::{self, MAX_CPUS, UserFrame, cpu_id};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use logic::sched::policy;
@@ -151,7 +151,11 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     queue.note_running(&next);
     next.cpu.store(cpu, Ordering::Relaxed);
     next.account.switched_in(now);
+    // SAFETY: this CPU still runs the previous thread, and switches from it.
+    unsafe { fpu::leave(&previous) };
     (OWNER.switch)(&previous, &next);
+    // SAFETY: this CPU switches to the next thread, which does not run yet.
+    unsafe { fpu::enter(&next) };
     // The CPU's reference, which `settle_left` takes back.
     let next = next.into_raw();
     // SAFETY: the CPU's reference keeps `next` alive while it runs here.
@@ -210,10 +214,22 @@ fn settle(left: NonNull<Thread>) {
 }
 
 /// The first code of a new thread. Makes the state of the thread that ran before on this CPU final,
-/// then calls [`Owner::begin`](super::Owner::begin). Never returns.
+/// then calls [`Owner::begin`](super::Owner::begin). Then a user thread enters user mode, and a
+/// kernel thread ends.
 pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();
-    (OWNER.begin)()
+    (OWNER.begin)();
+    let thread = current();
+    if thread.fpu.is_some()
+        && let Some(top) = thread.stack_top()
+    {
+        let frame = top.cast::<UserFrame>().wrapping_sub(1);
+        // SAFETY: `Thread::user` has put a frame of user mode at the top of the stack. The owner's
+        // code has returned, so the stack is not needed any more.
+        unsafe { arch::context::enter_user(frame) }
+    }
+    // SAFETY: the owner's code has returned, so its entries in queues are gone.
+    unsafe { exit_current() }
 }
 
 /// Switches to another thread if one is due. The current thread stays runnable. Returns when it

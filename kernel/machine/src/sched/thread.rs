@@ -1,11 +1,14 @@
 //! The scheduler's part of a thread, and the callbacks that its owner provides.
 
 use super::account::Account;
+use super::fpu::OwnFpu;
 use super::realtime::Realtime;
-use crate::arch::CpuSet;
 use crate::arch::clock::Nanos;
 use crate::arch::context::Context;
+use crate::arch::fpu::FpuState;
+use crate::arch::{CpuSet, UserFrame};
 use crate::memory::KernelStack;
+use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
@@ -79,8 +82,9 @@ pub struct Owner {
     /// Switches the state that user code sees besides its registers, from the first thread to the
     /// second. The first thread is still the current one, and the second does not run yet.
     pub switch: fn(&Thread, &Thread),
-    /// The first code of a new thread, which runs as the current thread on its own stack.
-    pub begin: fn() -> !,
+    /// The first code of a new thread, which runs as the current thread on its own stack. When it
+    /// returns, a user thread enters user mode, and a kernel thread ends.
+    pub begin: fn(),
     /// Called when a slice of the thread begins at the given time. Returns the time at which
     /// [`Self::tick`] must be called, or `None` if no call is needed.
     pub wants_tick: fn(&Thread, Nanos) -> Option<Nanos>,
@@ -143,6 +147,8 @@ pub struct Thread {
     pub(super) wall: super::wall::Note,
     /// Saved registers, while it does not run.
     pub(super) context: UnsafeCell<Context>,
+    /// `None` for a thread of the kernel.
+    pub(super) fpu: Option<OwnFpu>,
     /// `None` for an idle thread, which runs on its CPU's boot stack.
     pub(super) stack: Option<KernelStack>,
 }
@@ -172,10 +178,31 @@ pub(super) struct Place {
 }
 
 impl Thread {
-    /// Makes a thread that has never run. It starts in [`Owner::begin`] on `stack`. `reserved`
-    /// bytes at the top of the stack, a multiple of 16, are left for the owner. If `stack` is
-    /// `None`, makes an idle thread, which ignores `reserved`.
-    pub fn new(stack: Option<KernelStack>, reserved: usize) -> Self {
+    /// Makes a user thread that has never run. It starts in [`Owner::begin`] on `stack`, and then in
+    /// user mode with the registers in `frame` and the floating-point state `fpu`.
+    pub fn user(stack: KernelStack, mut frame: UserFrame, fpu: Box<FpuState>) -> Self {
+        frame.confine();
+        let place = stack.top().cast::<UserFrame>().wrapping_sub(1);
+        // SAFETY: the stack is new, belongs to the thread, and is larger than a frame. Its top is
+        // aligned for a frame.
+        unsafe { place.write(frame) };
+        Self::new(Some(stack), size_of::<UserFrame>(), Some(OwnFpu::new(fpu)))
+    }
+
+    /// Makes a kernel thread that has never run. It runs [`Owner::begin`] on `stack`, and ends.
+    pub fn kernel(stack: KernelStack) -> Self {
+        Self::new(Some(stack), 0, None)
+    }
+
+    /// Makes an idle thread, which has no stack of its own.
+    pub fn idle() -> Self {
+        Self::new(None, 0, None)
+    }
+
+    /// Makes a thread that has never run. It starts in [`begin`](super::switch::begin) on `stack`,
+    /// whose top `reserved` bytes, a multiple of 16, are in use. If `stack` is `None`, makes an
+    /// idle thread.
+    fn new(stack: Option<KernelStack>, reserved: usize, fpu: Option<OwnFpu>) -> Self {
         let context = stack.as_ref().map_or(Context::empty(), |stack| {
             let top = stack.top().wrapping_sub(reserved);
             // SAFETY: the stack is new and belongs to the thread, which does not run yet.
@@ -204,12 +231,13 @@ impl Thread {
             transfers: super::transfers::Transfers::new(),
             wall: super::wall::Note::new(),
             context: UnsafeCell::new(context),
+            fpu,
             stack,
         }
     }
 
-    /// Returns the address after the last byte of the thread's stack. The bytes that [`Self::new`]
-    /// has left for the owner are just below. Returns `None` for an idle thread.
+    /// Returns the address after the last byte of the thread's stack. The frame of the entry from
+    /// user mode is just below. Returns `None` for an idle thread.
     pub fn stack_top(&self) -> Option<*mut u8> {
         self.stack.as_ref().map(KernelStack::top)
     }

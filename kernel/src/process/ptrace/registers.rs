@@ -1,7 +1,7 @@
 //! The registers of user code, as tracers see them: `struct user_regs_struct` and the
 //! floating-point images.
 
-#![expect(unsafe_code, reason = "a task lends its own frame and FPU state")]
+#![expect(unsafe_code, reason = "a task lends its own frame")]
 
 use super::tracee::State as Tracing;
 use crate::process::TaskRef;
@@ -12,7 +12,7 @@ use logic::sched::state::State;
 use machine::arch::fpu::TraceImage;
 use machine::arch::frame::{RFLAGS_FIXED, RFLAGS_IF, RFLAGS_TF, USER_CS, USER_SS};
 use machine::arch::{self, USER_END, UserFrame};
-use machine::sched::work;
+use machine::sched::{self, work};
 
 /// The number of words in `struct user_regs_struct`.
 pub(crate) use crate::process::task::REGISTERS as WORDS;
@@ -45,13 +45,10 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Makes the registers of the current task `task` accessible to its tracer. They are in
+    /// Makes the registers of the current task accessible to its tracer. They are in
     /// `frame`, the frame of the entry from user mode, and in the floating-point state.
-    pub(super) fn lend(task: TaskRef, frame: &mut UserFrame) -> Self {
-        let user = task.user_state().expect("a user task is traced");
-        // SAFETY: the current task is the state's owner, and no other reference to the state
-        // exists.
-        let floats = TraceImage::of(unsafe { user.fpu.get() }, frame);
+    pub(super) fn lend(frame: &mut UserFrame) -> Self {
+        let floats = sched::current().fpu_trace_image(frame);
         Self {
             frame: NonNull::from(frame),
             floats,
@@ -70,9 +67,7 @@ impl Registers {
             frame.rip = USER_END;
         }
         if set {
-            // SAFETY: the current task is the state's owner, and no other reference to the state
-            // exists.
-            image.load(unsafe { user.fpu.get() }, frame);
+            sched::current().fpu_load(&image, frame);
         }
         arch::set_fs_base(user.fs_base());
         arch::set_gs_base_user(user.gs_base());

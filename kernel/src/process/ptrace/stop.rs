@@ -79,7 +79,7 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
     if task.work() & work::TRACED == 0 || task.killed() {
         return None;
     }
-    let mut registers = Registers::lend(task, frame);
+    let mut registers = Registers::lend(frame);
     let place = Place(NonNull::from(&mut registers));
     let tracer = {
         let mut state = task.tracee().lock();

@@ -164,7 +164,7 @@ pub fn on_exception(frame: &mut UserFrame, vector: u8) {
         4 | 5 => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
         6 => (Signal::SIGILL, ILL_ILLOPN, frame.rip),
         11 | 12 => return force_info(SigInfo::kernel(Signal::SIGBUS)),
-        16 | 19 => (Signal::SIGFPE, float_code(task, vector), frame.rip),
+        16 | 19 => (Signal::SIGFPE, float_code(vector), frame.rip),
         17 => (Signal::SIGBUS, BUS_ADRALN, 0),
         18 => (Signal::SIGTRAP, TRAP_BRKPT, frame.rip),
         14 => (Signal::SIGSEGV, SEGV_MAPERR, 0),

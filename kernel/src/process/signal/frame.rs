@@ -4,8 +4,6 @@
 //! FPU image, 64-byte aligned. The program may change all of it. `rt_sigreturn` therefore checks
 //! every value of the frame or makes it harmless.
 
-#![expect(unsafe_code, reason = "a task looks at its own FPU state")]
-
 use super::thread::{AltStack, Trap};
 use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, fault};
 use crate::process::{self, TaskRef};
@@ -13,6 +11,7 @@ use core::mem::offset_of;
 use logic::errno::Errno;
 use machine::arch::fpu::{FXSAVE_BYTES, FpuState, SIGNAL_IMAGE_BYTES};
 use machine::arch::{USER_END, UserFrame};
+use machine::sched;
 use machine::uaccess;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -190,10 +189,8 @@ pub(super) fn push(
     if enters_alt {
         top = alt.base.wrapping_add(alt.size);
     }
-    let user = task.user_state().ok_or(Errno::EFAULT)?;
     let mut image = [0; SIGNAL_IMAGE_BYTES];
-    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
-    let image_bytes = unsafe { user.fpu.get() }.signal_image(frame, &mut image);
+    let image_bytes = sched::current().fpu_signal_image(frame, &mut image);
     let fpstate = top.wrapping_sub(image_bytes as u64) & !63;
     // The handler starts like a called function: 8 bytes below a multiple of 16.
     let at = (fpstate.wrapping_sub(size_of::<RtFrame>() as u64) & !15).wrapping_sub(8);
@@ -221,9 +218,7 @@ pub(super) fn push(
     if alt.disarms_itself() {
         task.signals().set_alt_stack(AltStack::NONE);
     }
-    // The copies may have blocked, so the reference is made again.
-    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
-    unsafe { user.fpu.get() }.reset();
+    sched::current().fpu_reset();
     frame.xmm = [0; 16];
     frame.rip = action.handler;
     frame.rsp = at;
@@ -276,7 +271,7 @@ const LINUX_SS: u16 = 0x2b;
 
 /// Returns the `FPE_*` code of the arithmetic exception `vector`: 16 for x87, else SSE. It names
 /// the first pending exception that is not masked.
-pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
+pub(super) fn float_code(vector: u8) -> i32 {
     /// Bits of exceptions and their codes.
     const CODES: [(u32, i32); 5] = [
         (1, fault::FPE_FLTINV),
@@ -286,15 +281,11 @@ pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
         (1 << 4 | 1 << 1, fault::FPE_FLTUND),
         (1 << 5, fault::FPE_FLTRES),
     ];
-    let Some(user) = task.user_state() else {
-        return fault::FPE_FLTINV;
-    };
-    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
-    let state = unsafe { user.fpu.get() };
+    let current = sched::current();
     let pending = if vector == 16 {
-        state.pending_x87()
+        current.fpu_pending_x87()
     } else {
-        state.pending_sse()
+        current.fpu_pending_sse()
     };
     let found = CODES.into_iter().find(|(bits, _)| pending & bits != 0);
     found.map_or(fault::FPE_FLTINV, |(_, code)| code)
@@ -304,7 +295,7 @@ pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
 /// (`rt_sigreturn`). Returns rax of the interrupted code. If the frame cannot be read, returns 0
 /// and raises SIGSEGV.
 pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
-    match restore(process::current(), frame) {
+    match restore(frame) {
         Ok(()) => frame.rax,
         Err(_) => {
             fault::force_bad_frame();
@@ -313,7 +304,7 @@ pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
     }
 }
 
-fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
+fn restore(frame: &mut UserFrame) -> Result<(), Errno> {
     // The handler's `ret` has popped the return address.
     let at = frame.rsp.wrapping_sub(8);
     let mut context = UContext::new_zeroed();
@@ -342,20 +333,17 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     frame.rip = saved.rip;
     frame.rflags = saved.eflags;
     frame.sanitize();
-    restore_fpu(task, frame, saved.fpstate)?;
+    restore_fpu(frame, saved.fpstate)?;
     // As on Linux, a stack that `sigaltstack` would refuse is no error here.
     let _ = change_alt_stack(&context.stack, frame.rsp);
     Ok(())
 }
 
-fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(), Errno> {
-    let user = task.user_state().ok_or(Errno::EFAULT)?;
+fn restore_fpu(frame: &mut UserFrame, fpstate: u64) -> Result<(), Errno> {
     let mut image = [0; SIGNAL_IMAGE_BYTES];
     if fpstate == 0 {
         // A program may request a fresh state with a null pointer.
-        // SAFETY: only the current task uses its FPU state, and no other reference to the state
-        // exists.
-        unsafe { user.fpu.get() }.reset();
+        sched::current().fpu_reset();
         frame.xmm = [0; 16];
         return Ok(());
     }
@@ -367,8 +355,6 @@ fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(),
     } else {
         FXSAVE_BYTES
     };
-    // SAFETY: only the current task uses its FPU state. The copies above may have blocked, so the
-    // reference is made only now.
-    unsafe { user.fpu.get() }.set_signal_image(frame, &image[..bytes]);
+    sched::current().fpu_set_signal_image(frame, &image[..bytes]);
     Ok(())
 }

@@ -1,14 +1,11 @@
 //! New threads and processes: fork, vfork, clone.
 
-#![expect(unsafe_code, reason = "a task looks at its own FPU state")]
-
 use super::process::Resources;
 use super::task::{NewTask, UserState};
 use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfTask;
 use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
@@ -17,7 +14,6 @@ use logic::errno::Errno;
 use logic::own::Token;
 use machine::arch;
 use machine::arch::UserFrame;
-use machine::arch::fpu::FpuState;
 use machine::memory::KernelStack;
 use machine::sched::{self, work};
 use machine::uaccess;
@@ -274,7 +270,7 @@ fn make(
     let bases = [tls, parent_user.gs_base()];
     let undo = request.has(SYSVSEM).then(|| parent.undo_list(token));
     let files = FilesOfTask::new(files);
-    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, undo, bases);
+    let user = UserState::new(vm, files, fs, undo, bases);
     let name = parent.name();
     let new = NewTask {
         process,
@@ -282,22 +278,16 @@ fn make(
         name: name.as_bytes(),
         credentials: parent.credentials(),
     };
+    let fpu = sched::current().fpu_copy();
     let mut child_frame = frame.clone();
     child_frame.rax = 0;
     ptrace::registers::leave_step(parent, &mut child_frame);
     if request.stack != 0 {
         child_frame.rsp = request.stack;
     }
-    let task = Task::user(new, user, stack, child_frame);
+    let task = Task::user(new, user, stack, child_frame, fpu);
     inherit(request, parent, &task);
     Ok(Arc::new(task))
-}
-
-fn fpu_copy(parent: &UserState) -> FpuState {
-    // SAFETY: the parent is the current task, and no other reference to its FPU state exists.
-    let fpu = unsafe { parent.fpu.get() };
-    fpu.save();
-    FpuState::clone(fpu)
 }
 
 fn new_process(

@@ -24,7 +24,6 @@ use logic::errno::Errno;
 use logic::own::Token;
 use machine::arch::UserFrame;
 use machine::arch::clock;
-use machine::arch::fpu::TraceImage;
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 use machine::sync::SpinLock;
@@ -164,7 +163,7 @@ pub(super) fn stand_by(task: TaskRef) {
     let frame = unsafe { frame.read() };
     let mut notes = Notes::default();
     let noted = note_thread(&mut notes, task, &frame, signal)
-        .and_then(|()| note_floats(&mut notes, task, &frame))
+        .and_then(|()| note_floats(&mut notes, &frame))
         .is_ok();
     {
         let mut group = process.group.lock();
@@ -221,10 +220,8 @@ fn note_thread(
 }
 
 /// Adds a note with the current thread's floating-point registers. Fails with `ENOMEM`.
-fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<(), Errno> {
-    let user = task.user_state().expect("a user task");
-    // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
-    let image = TraceImage::of(unsafe { user.fpu.get() }, frame);
+fn note_floats(notes: &mut Notes, frame: &UserFrame) -> Result<(), Errno> {
+    let image = sched::current().fpu_trace_image(frame);
     notes.floats(&image.legacy()).map_err(|_| Errno::ENOMEM)
 }
 
@@ -472,7 +469,7 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
         })
     });
     notes.files(mapped).map_err(|_| Errno::ENOMEM)?;
-    note_floats(&mut notes, task, frame)?;
+    note_floats(&mut notes, frame)?;
     let others = {
         let mut group = process.group.lock();
         let dump = group.dump.as_mut();

@@ -1,7 +1,5 @@
 //! Executes another program.
 
-#![expect(unsafe_code, reason = "a task changes its own memory and FPU state")]
-
 use super::image::{Loaded, Program};
 use super::process::Resources;
 use super::used_space::UsedSpace;
@@ -375,8 +373,7 @@ fn replace(
     ptrace::breakpoints::forget(task);
     user.set_fs_base(0);
     user.set_gs_base(0);
-    // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
-    unsafe { user.fpu.get() }.reset();
+    sched::current().fpu_reset();
     let number = frame.orig_rax;
     *frame = UserFrame::new_user(entry, stack);
     frame.orig_rax = number;

@@ -10,9 +10,9 @@ use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
-use machine::arch::{self, UserFrame};
+use machine::arch;
 use machine::memory;
-use machine::sched::{self, Owned, Owner, Thread, work};
+use machine::sched::{Owned, Owner, Thread, work};
 
 #[unsafe(export_name = "ebb_thread_owner")]
 static OWNER: Owner = Owner {
@@ -70,10 +70,6 @@ fn switch(previous: &Thread, next: &Thread) {
     if marks & (work::BREAKPOINTS | work::NO_TSC) != 0 {
         switch_marked(previous, next, marks);
     }
-    if let Some(user) = &previous.user {
-        // SAFETY: this CPU still runs the previous task, so no other code uses its FPU state.
-        unsafe { user.fpu.get() }.save();
-    }
     if next.rseq().is_due(next.account().is_in_call()) {
         next.add_work(work::RSEQ);
     }
@@ -86,8 +82,6 @@ fn switch(previous: &Thread, next: &Thread) {
         });
     });
     let Some(user) = &next.user else { return };
-    // SAFETY: the next task does not run yet, and this CPU owns it.
-    unsafe { user.fpu.get() }.restore();
     arch::set_fs_base(user.fs_base());
     arch::set_gs_base_user(user.gs_base());
 }
@@ -102,20 +96,13 @@ fn with_vm<R>(task: &Task, look: impl FnOnce(Option<&Arc<AddressSpace>>) -> R + 
     }
 }
 
-/// Runs when a task gets the CPU for the first time. A kernel task calls its body, a user task goes
-/// to user mode.
-fn begin() -> ! {
+/// Runs when a task gets the CPU for the first time. A kernel task calls its body.
+fn begin() {
     let task = current();
-    if let Some(body) = task.body {
-        body();
-        // SAFETY: the body has returned, so its entries in queues are gone.
-        unsafe { sched::exit_current() };
+    match task.body {
+        Some(body) => body(),
+        None => task.store_child_tid(),
     }
-    task.store_child_tid();
-    let top = task.stack_top().expect("a user task has a stack");
-    let frame = top.cast::<UserFrame>().wrapping_sub(1);
-    // SAFETY: the maker of the task put a user's frame at the top of its stack.
-    unsafe { arch::context::enter_user(frame) }
 }
 
 /// Returns this CPU's cached frames to the allocator when the CPU becomes idle.

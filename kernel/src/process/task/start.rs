@@ -378,9 +378,9 @@ pub(super) fn start_process(
         credentials: who,
     };
     let files = FilesOfTask::new(files);
-    let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
+    let user = UserState::new(vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
-    let task = Arc::new(Task::user(new, user, kernel_stack, frame));
+    let task = Arc::new(Task::user(new, user, kernel_stack, frame, Box::default()));
     let uid = task.credentials_for_others().users.real;
     let entered = process.group.lock().enter(&task);
     if let Err(error) = entered {

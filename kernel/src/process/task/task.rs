@@ -1,10 +1,5 @@
 //! One thread of a process, or of the kernel.
 
-#![expect(
-    unsafe_code,
-    reason = "a task's own FPU state, and the frame on its new stack"
-)]
-
 use super::process::Process;
 use super::scheduling::{OwnScheduling, Scheduling};
 use super::used_space::UsedSpace;
@@ -17,7 +12,6 @@ use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -36,32 +30,8 @@ use machine::uaccess;
 /// The size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// The x87, MXCSR and AVX state of a task. Only the task itself uses it, and the CPU that switches
-/// the task.
-pub(crate) struct OwnFpu(UnsafeCell<Box<FpuState>>);
-
-// SAFETY: only one CPU at a time uses the cell; see the type. Tasks change CPUs under the
-// scheduler's locks.
-unsafe impl Sync for OwnFpu {}
-
-impl OwnFpu {
-    /// Returns an exclusive reference to the state.
-    ///
-    /// # Safety
-    /// The caller is the task itself, or the CPU that switches it. No other reference to the state
-    /// is in use.
-    #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
-    pub(crate) unsafe fn get(&self) -> &mut FpuState {
-        // SAFETY: the caller is the task or its CPU, and no other reference is in use.
-        unsafe { &mut *self.0.get() }
-    }
-}
-
-/// The state of a task that user code sees, except for the registers in its frame. Kernel threads
-/// have none.
+/// The state of a task that user code sees, except for its registers. Kernel threads have none.
 pub(crate) struct UserState {
-    /// The x87, MXCSR and AVX state.
-    pub(crate) fpu: OwnFpu,
     /// The address space. The process has a reference as well, but this one needs no lock. `None`
     /// at the task's end.
     pub(super) vm: Own<Option<UsedSpace>>,
@@ -88,7 +58,6 @@ pub(crate) const REGISTERS: usize = 27;
 impl UserState {
     /// Returns the state of a new task. `bases` are the FS base and the GS base.
     pub(crate) fn new(
-        fpu: Box<FpuState>,
         vm: Arc<AddressSpace>,
         files: FilesOfTask,
         fs: Arc<fs::Context>,
@@ -98,7 +67,6 @@ impl UserState {
         let undo_mark = AtomicU64::new(mark_of(undo.as_ref()));
         Self {
             undo_mark,
-            fpu: OwnFpu(UnsafeCell::new(fpu)),
             vm: Own::new(Some(UsedSpace::new(vm))),
             files: Own::new(Some(files)),
             fs: Own::new(Some(fs)),
@@ -280,24 +248,21 @@ impl Task {
     }
 
     /// Returns a new user task that has never run. It starts in user mode with the registers in
-    /// `frame`, and has the kernel stack `stack`.
+    /// `frame` and the floating-point state `fpu`, and has the kernel stack `stack`.
     pub(crate) fn user(
         new: NewTask<'_>,
         user: UserState,
         stack: KernelStack,
         frame: UserFrame,
+        fpu: Box<FpuState>,
     ) -> Self {
-        let place = stack.top().cast::<UserFrame>().wrapping_sub(1);
-        // SAFETY: the stack is new, belongs to the task, and is larger than a frame. Its top is
-        // aligned for a frame.
-        unsafe { place.write(frame) };
-        let thread = Thread::new(Some(stack), size_of::<UserFrame>());
+        let thread = Thread::user(stack, frame, fpu);
         Self::new(new, thread, Some(user), None)
     }
 
     /// Returns a new kernel thread that has never run. It runs `body` on the kernel stack `stack`.
     pub(super) fn kernel(new: NewTask<'_>, stack: KernelStack, body: fn()) -> Self {
-        Self::new(new, Thread::new(Some(stack), 0), None, Some(body))
+        Self::new(new, Thread::kernel(stack), None, Some(body))
     }
 
     /// Returns a new idle task for the calling CPU.
@@ -308,7 +273,7 @@ impl Task {
             name: b"idle",
             credentials: super::kthread::root_credentials(),
         };
-        Self::new(new, Thread::new(None, 0), None, None)
+        Self::new(new, Thread::idle(), None, None)
     }
 
     /// Stores the task's number at the address that clone was given for it (`CLONE_CHILD_SETTID`).
