@@ -60,7 +60,7 @@ pub(super) const DOCUMENTS: &[Document] = &[
         text: "Prints one object on a line when all steps are done.",
         example: r#"{"guest": "job", "pid": 4711, "target_bytes": null, "resident_before_bytes": 640163840,
  "resident_after_bytes": 7970816, "reclaimed_bytes": 632193024,
- "steps": [{"step": "free", "reclaimed_bytes": 632193024}]}"#,
+ "steps": [{"step": "free", "reclaimed_bytes": 632193024, "resident_after_bytes": 7970816}]}"#,
         schema: || schema_of::<Outcome>(Direction::Written),
     },
     Document {
