@@ -16,8 +16,8 @@ pub(super) fn change(before: u64, after: u64) -> String {
     }
 }
 
-/// Returns by how much resident memory shrank from `before` to `after` bytes, such as `1.5 MiB`, and
-/// `0.0 MiB` if it grew. The amount is the difference of the texts of [`mebibytes`].
+/// Returns by how much resident memory shrank from `before` to `after` bytes, such as `1.5 MiB`,
+/// and `0.0 MiB` if it grew. The amount is the difference of the texts of [`mebibytes`].
 pub(super) fn shrinking(before: u64, after: u64) -> String {
     text(tenths(before).saturating_sub(tenths(after)))
 }

@@ -203,6 +203,15 @@ impl Balloon {
             ))
     }
 
+    /// Returns whether the guest may take pages back out of the balloon when its memory is out
+    /// (`deflate-on-oom`), and `false` if the answer does not say so. Fails if the monitor does not
+    /// answer or QEMU refuses.
+    pub(crate) fn yields(&mut self) -> Result<bool, BalloonError> {
+        let property = json!({"path": self.device, "property": "deflate-on-oom"});
+        let answer = self.lines.ask("qom-get", &property)?;
+        Ok(answer.as_bool().unwrap_or(false))
+    }
+
     /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Returns as soon
     /// as QEMU accepts the target; the guest inflates or deflates the balloon afterwards, and may
     /// ignore it. Fails if the monitor does not answer or QEMU refuses.

@@ -97,8 +97,8 @@ pub(super) const DOCUMENTS: &[Document] = &[
         heading: "`ebb run --timeline FILE`",
         text: "Writes an object a line while the guest runs: every 50 ms, and every 5 ms while the \
                resident memory changes. The schema is that of one line.",
-        example: r#"{"t_ms": 150.125, "monotonic_s": 5301.25, "used": 9437184, "resident": 8290304, "unreported": 0, "reported": 0,
- "taken": 0, "reports": 0, "ranges": 0, "file": 1048576, "faults": 120}"#,
+        example: r#"{"t_ms": 150.125, "monotonic_s": 5301.25, "used": 9437184, "ballooned": 0, "resident": 8290304, "unreported": 0,
+ "reported": 0, "taken": 0, "reports": 0, "ranges": 0, "file": 1048576, "faults": 120}"#,
         schema: || schema_of::<Line<'_>>(Direction::Written),
     },
     Document {
