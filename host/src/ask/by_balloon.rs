@@ -122,7 +122,7 @@ pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     let stop = catch()?;
     let mut balloon = Balloon::connect(path).map_err(failed)?;
     let before = balloon.memory().map_err(failed)?;
-    let full = balloon.full_memory().map_err(failed)?;
+    let full = balloon.full_memory().map_err(failed)?.balloonable;
     let after = let_go(&mut balloon, full, &stop).map_err(failed)?;
     let deflated = Deflated {
         pid: balloon.pid,

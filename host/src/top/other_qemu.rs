@@ -57,12 +57,14 @@ impl OtherQemu {
         let mut balloon = Balloon::connect(&self.path)?;
         let before = balloon.memory()?;
         let stats = self.ask(&mut balloon)?;
-        let memory = balloon.full_memory()?;
+        let full = balloon.full_memory()?;
+        let memory = full.all;
         // The statistics are from a moment between the two answers. Memory in the balloon must not
         // seem to be used, so the larger balloon counts.
         let left = balloon.memory()?.min(before);
+        let ballooned = full.balloonable.saturating_sub(left);
         let yields = balloon.yields()?;
-        let parts = stats.and_then(|stats| Parts::new(memory, left, yields, stats));
+        let parts = stats.and_then(|stats| Parts::new(memory, ballooned, yields, stats));
         let name = balloon.name()?.unwrap_or_else(|| {
             let stem = self.path.file_stem().unwrap_or(self.path.as_os_str());
             stem.to_string_lossy().into_owned()
@@ -86,7 +88,7 @@ impl OtherQemu {
             memory_bytes: memory,
             cpus: balloon.cpus()?.try_into().unwrap_or(u32::MAX),
             used_bytes: parts.map(|parts| parts.used),
-            balloon_bytes: Some(memory.saturating_sub(left)),
+            balloon_bytes: Some(ballooned),
             reserved_bytes: parts.map(|parts| parts.reserved),
             page_cache_bytes: stats.and_then(|stats| stats.files),
             free_bytes: parts.map(|parts| parts.free),
@@ -173,11 +175,10 @@ struct Parts {
 }
 
 impl Parts {
-    /// Divides `memory` bytes, of which the balloon leaves `left` to the guest. `yields` says
-    /// whether the guest may take pages back out of the balloon. Returns `None` if `stats` have no
-    /// free memory. The guest may report any numbers, so each part is at most `memory`.
-    fn new(memory: u64, left: u64, yields: bool, stats: BalloonStats) -> Option<Self> {
-        let ballooned = memory.saturating_sub(left);
+    /// Divides `memory` bytes, of which `ballooned` are in the balloon. `yields` says whether the
+    /// guest may take pages back out of it. Returns `None` if `stats` have no free memory. The
+    /// guest may report any numbers, so each part is at most `memory`.
+    fn new(memory: u64, ballooned: u64, yields: bool, stats: BalloonStats) -> Option<Self> {
         // As long as Linux may take pages back, it counts them as its own, and as used.
         let total = if yields {
             stats.total
@@ -292,8 +293,8 @@ mod tests {
             faults: None,
             at: 1,
         };
-        let parts = |left, yields, total, free| {
-            let parts = Parts::new(1000, left, yields, stats(total, Some(free)));
+        let parts = |ballooned, yields, total, free| {
+            let parts = Parts::new(1000, ballooned, yields, stats(total, Some(free)));
             parts.map(
                 |Parts {
                      used,
@@ -302,15 +303,15 @@ mod tests {
                  }| [used, free, reserved],
             )
         };
-        assert_eq!(parts(1000, true, 900, 700), Some([200, 700, 100]));
+        assert_eq!(parts(0, true, 900, 700), Some([200, 700, 100]));
         // The balloon has 300.
-        assert_eq!(parts(700, true, 900, 400), Some([200, 400, 100]));
-        assert_eq!(parts(700, false, 600, 400), Some([200, 400, 100]));
-        assert_eq!(Parts::new(1000, 700, true, stats(900, None)), None);
+        assert_eq!(parts(300, true, 900, 400), Some([200, 400, 100]));
+        assert_eq!(parts(300, false, 600, 400), Some([200, 400, 100]));
+        assert_eq!(Parts::new(1000, 300, true, stats(900, None)), None);
         // Numbers that cannot be.
-        assert_eq!(parts(700, true, u64::MAX, u64::MAX), Some([0, 1000, 0]));
-        assert_eq!(parts(2000, false, 10, 20), Some([0, 10, 990]));
-        assert_eq!(parts(0, true, 500, 400), Some([0, 400, 500]));
+        assert_eq!(parts(300, true, u64::MAX, u64::MAX), Some([0, 1000, 0]));
+        assert_eq!(parts(0, false, 10, 20), Some([0, 10, 990]));
+        assert_eq!(parts(1000, true, 500, 400), Some([0, 400, 500]));
     }
 
     #[test]

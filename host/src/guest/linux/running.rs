@@ -70,10 +70,11 @@ struct State {
 /// The balloon's statistics: amounts in bytes, and a number of page faults.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Statistics {
-    /// All memory that the kernel manages: what is used, free, or in the balloon.
-    total: u64,
-    /// At most `total`.
+    /// Used memory and that in the balloon.
+    taken: u64,
     free: u64,
+    /// The part of the RAM that the kernel does not manage.
+    reserved: u64,
     file: Option<u64>,
     faults: Option<u64>,
 }
@@ -87,12 +88,11 @@ impl Statistics {
         let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
         let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
         let (total, free) = (tag("stat-total-memory")?, tag("stat-free-memory")?);
-        if free > total {
-            return None;
-        }
         Some(Self {
-            total: total.min(memory),
+            taken: total.checked_sub(free)?.min(memory),
             free: free.min(memory),
+            // The guest has more than its RAM if memory was plugged in.
+            reserved: memory.saturating_sub(total),
             file: tag("stat-disk-caches").map(|file| file.min(memory)),
             // Linux includes major faults in this count, although the statistic is named minor
             // faults.
@@ -102,15 +102,14 @@ impl Statistics {
 }
 
 impl State {
-    /// Returns the bytes that the guest uses and those in its balloon, which add up to its total
-    /// memory with the free memory in `statistics`.
+    /// Returns the bytes that the guest uses and those in its balloon, which are together those
+    /// that `statistics` count as taken.
     fn used_and_ballooned(&self, statistics: Statistics) -> (u64, u64) {
-        let taken = statistics.total - statistics.free;
         // The statistics are from a moment between the two answers. Memory in the balloon must not
         // seem to be used, so the larger size counts.
         let ballooned = self.balloon.into_iter().max().flatten();
-        let ballooned = ballooned.unwrap_or(0).min(taken);
-        (taken - ballooned, ballooned)
+        let ballooned = ballooned.unwrap_or(0).min(statistics.taken);
+        (statistics.taken - ballooned, ballooned)
     }
 }
 
@@ -260,9 +259,7 @@ impl Guest for LinuxGuest {
         Sample {
             used: used.map(|(used, _)| used),
             ballooned: used.map(|(_, ballooned)| ballooned),
-            reserved: state
-                .statistics
-                .map(|statistics| self.memory - statistics.total),
+            reserved: state.statistics.map(|statistics| statistics.reserved),
             free: state.statistics.map(|statistics| statistics.free),
             file: state.statistics.and_then(|statistics| statistics.file),
             faults: state.statistics.and_then(|statistics| statistics.faults),
@@ -391,7 +388,10 @@ mod tests {
     fn a_balloon_and_what_linux_reserved_are_neither_used_nor_free() {
         let memory = 1000;
         let guest = LinuxGuest::new(1, memory, false);
-        let statistics = |total: u64, free: u64| json!({"stats": {"stat-total-memory": total, "stat-free-memory": free}});
+        let statistics = |total: u64, free: u64| {
+            let stats = json!({"stat-total-memory": total, "stat-free-memory": free});
+            json!({ "stats": stats })
+        };
         let parts = || {
             let seen = guest.look();
             let parts = [seen.used, seen.ballooned, seen.reserved, seen.free];
@@ -415,10 +415,14 @@ mod tests {
             guest.learn(&json!({"actual": lie}));
             assert_eq!(parts().iter().sum::<u64>(), memory, "{lie}");
         }
-        guest.learn(&statistics(u64::MAX - 1, 1 << 40));
-        assert_eq!(parts(), [0, 0, 0, memory]);
+        // Memory was plugged in.
+        for _ in 0..2 {
+            guest.learn(&json!({"actual": 1000}));
+        }
+        guest.learn(&statistics(1500, 700));
+        assert_eq!(parts(), [800, 0, 0, 700]);
         guest.learn(&json!({}));
-        assert_eq!(parts(), [0, 0, 0, memory]);
+        assert_eq!(parts(), [800, 0, 0, 700]);
     }
 
     #[test]
@@ -429,8 +433,9 @@ mod tests {
         assert_eq!(
             Statistics::parse(&answer, 1 << 30),
             Some(Statistics {
-                total: 1000,
+                taken: 600,
                 free: 400,
+                reserved: (1 << 30) - 1000,
                 file: None,
                 faults: Some(7)
             })
@@ -440,8 +445,9 @@ mod tests {
         assert_eq!(
             Statistics::parse(&lie, 1000),
             Some(Statistics {
-                total: 1000,
+                taken: 1000,
                 free: 1000,
+                reserved: 0,
                 file: Some(1000),
                 faults: None
             }),
