@@ -172,9 +172,9 @@ pub struct Report {
 impl Server {
     /// Carries out a client's request and returns the answer. Waits up to a second for the threads
     /// of the disks to confirm. Every failure is an [`Answer::Error`]: an unknown name or setting,
-    /// a value that is too large, or disks that did not confirm in time; these follow the request
-    /// when they run again. [`Request::Join`] is always refused, because it needs a connection of
-    /// its own.
+    /// a value that is too large, a setting for Xen's disks alone where there are none, or disks
+    /// that did not confirm in time; these follow the request when they run again.
+    /// [`Request::Join`] is always refused, because it needs a connection of its own.
     pub fn perform(&self, request: &Request) -> Answer {
         match request {
             Request::Get { instance } => match self.chosen(instance.as_deref()) {
@@ -190,6 +190,10 @@ impl Server {
                     let refuse = |error: KnobError| Answer::Error(error.to_string());
                     let knob = knob.parse().map_err(refuse)?;
                     let setting = Setting::new(knob, *value).map_err(refuse)?;
+                    if !self.can_apply(setting, instance.as_deref())? {
+                        let setting = setting.to_string();
+                        return Err(refuse(KnobError::ForXenAlone { setting, knob }));
+                    }
                     // The defaults are set before the disks are listed, so that a disk which starts
                     // later has the value.
                     if instance.is_none() {
@@ -224,6 +228,15 @@ impl Server {
             }
             Request::Join { .. } => Answer::Error("only a connection of its own can join".into()),
         }
+    }
+
+    /// Returns whether `setting` has an effect on the instance called `name`, or without a name on
+    /// any, now or later. The error is an answer that no instance has this name.
+    fn can_apply(&self, setting: Setting, name: Option<&str>) -> Result<bool, Answer> {
+        let chosen = self.chosen(name)?;
+        let is_for_any = name.is_none() && self.serves_xen();
+        let has_effect = |handle: &Arc<Handle>| handle.is_of_xen();
+        Ok(!setting.knob().is_for_xen_alone() || is_for_any || chosen.values().any(has_effect))
     }
 
     /// Returns the instance called `name`, or all. The error is an answer that no instance has this
@@ -554,6 +567,44 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             answer
         })
+    }
+
+    #[test]
+    fn settings_of_xens_disks_are_refused_where_there_are_none() {
+        let set = |server: &Server, knob: Knob, instance: Option<&str>| {
+            server.perform(&Request::Set {
+                knob: knob.name().into(),
+                value: 7,
+                instance: instance.map(str::to_owned),
+            })
+        };
+        let (server, path, _fronts) = served("settings");
+        for knob in [
+            Knob::MaxPersistentGrants,
+            Knob::PersistentGrantUnusedSeconds,
+        ] {
+            for instance in [None, Some("a")] {
+                let why =
+                    format!("`{knob}=7` has no effect here: {knob} is for disks of Xen's domains");
+                assert_eq!(set(&server, knob, instance), Answer::Error(why));
+            }
+            assert_ne!(server.knobs().get(knob), 7);
+            assert_eq!(set(&server, knob, Some("c")), unknown("c"));
+        }
+        assert_eq!(
+            set(&server, Knob::MaxBufferPages, Some("a")),
+            Answer::Done(1)
+        );
+        std::fs::remove_file(path).unwrap();
+        // Disks of Xen's domains may come later.
+        let server = Server::new(Options {
+            xen: true,
+            ..Options::default()
+        });
+        let knob = Knob::MaxPersistentGrants;
+        assert_eq!(set(&server, knob, None), Answer::Done(0));
+        assert_eq!(server.knobs().get(knob), 7);
+        assert_eq!(set(&server, knob, Some("a")), unknown("a"));
     }
 
     #[test]

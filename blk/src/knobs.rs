@@ -65,6 +65,14 @@ pub enum KnobError {
         /// The maximum.
         most: u32,
     },
+    /// The setting has no effect on the disk: it is for disks of Xen's domains.
+    #[error("`{setting}` has no effect here: {knob} is for disks of Xen's domains")]
+    ForXenAlone {
+        /// The text of the setting.
+        setting: String,
+        /// The setting.
+        knob: Knob,
+    },
     /// The value is above the maximum of the setting.
     #[error("{knob}={value} is over {most}, the most it can be")]
     TooLarge {
@@ -164,6 +172,12 @@ impl Setting {
     /// Returns the value, in the unit that [`Knob`] gives.
     pub fn value(self) -> u32 {
         self.value
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.knob, self.value)
     }
 }
 

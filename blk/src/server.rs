@@ -87,6 +87,9 @@ pub struct Options {
     pub uring: bool,
     /// Whether to restrict each disk's thread to the system calls that it needs.
     pub confine: bool,
+    /// Whether disks of Xen's domains are served, too, now or later. Without it, settings for them
+    /// alone are refused.
+    pub xen: bool,
 }
 
 impl Default for Options {
@@ -94,6 +97,7 @@ impl Default for Options {
         Self {
             uring: true,
             confine: true,
+            xen: false,
         }
     }
 }
@@ -330,6 +334,11 @@ impl Server {
     /// own. Changing one does not change running disks.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
+    }
+
+    /// Returns whether disks of Xen's domains are served, too, now or later.
+    pub(crate) fn serves_xen(&self) -> bool {
+        self.options.xen
     }
 
     /// Returns the registry that notifies disks and other members of memory pressure.

@@ -271,12 +271,17 @@ fn images_that_are_no_disks_are_refused_by_name_and_size() {
     let empty = scratch.file("empty.img", &[]);
     let missing = scratch.0.join("missing.img").display().to_string();
     let misspelt = format!("{odd},max-buffer-pages=7");
+    let unwritable = scratch.file("unwritable.img", &[0; 4096]);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o444);
+    fs::set_permissions(&unwritable, mode).expect("its mode");
     let five = ["--disk", "ram:1M"].repeat(5);
     for (options, words) in [
         (&["--disk", &*odd][..], [&*odd, "1000 bytes"]),
         (&["--disk", &*empty], [&*empty, "0 bytes"]),
         (&["--disk", &*missing], [&*missing, "No such file"]),
         (&["--disk", "ram:many"], ["many", "ram:many"]),
+        (&["--disk", "ram:16777215T"], ["`16777215T`", "can have"]),
+        (&["--disk", &*unwritable], [&*unwritable, "add `,ro`"]),
         (
             &["--disk", "ram:1M,max_buffer_pages=99999"],
             ["max_buffer_pages=99999", "16384"],
@@ -562,6 +567,13 @@ fn the_disks_of_a_run_are_asked_and_set_from_outside() {
         blk(&["set", "max_buffer_pages=7", "--guest", "job"])
             .status
             .success()
+    );
+    let of_xen = blk(&["set", "max_persistent_grants=9", "--guest", "job"]);
+    let why = text(&of_xen.stderr);
+    assert!(!of_xen.status.success(), "{why}");
+    assert!(
+        why.contains("`max_persistent_grants=9` has no effect here"),
+        "{why}"
     );
     let one = [
         "set",

@@ -165,6 +165,26 @@ fn what_can_be_said_once_is_refused_twice() {
     let (first, second) = (format!("{one}:/data/x"), format!("{other}:/data//x"));
     let files = ["--file", &first, "--file", &second, "--", "ls"];
     refused(&ebb(&files), 125, &["/data/x", &one, &other]);
+    let (new, link) = (scratch.path("new"), scratch.path("link"));
+    std::os::unix::fs::symlink("one", &link).expect("a link");
+    for (timeline, record) in [(&new, &new), (&one, &one), (&one, &link)] {
+        let results = ["--timeline", timeline, "--record", record, "--", "ls"];
+        let words = ["--timeline and --record both go to", record];
+        refused(&ebb(&results), 125, &words);
+    }
+    let copy = format!("/etc/hostname:{new}");
+    for option in ["--timeline", "--record"] {
+        let results = ["--out", &copy, option, &new, "--", "ls"];
+        let words = [&*format!("--out and {option} both go to"), &*new];
+        refused(&ebb(&results), 125, &words);
+    }
+    assert!(!std::path::Path::new(&new).exists());
+    assert_eq!(fs::read(&one).expect("it is left as it was"), b"1");
+    refused(
+        &ebb(&["--disk", "ram:1M,log_stats=1,log_stats=0", "--", "ls"]),
+        125,
+        &["ram:1M,log_stats=1,log_stats=0", "has log_stats twice"],
+    );
 }
 
 #[test]

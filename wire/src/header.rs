@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The value of [`GuestHeader::magic`] in a valid header: the bytes `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The version of the layout of [`GuestHeader`] that this crate defines.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// The name of the symbol under which the kernel image holds its [`GuestHeader`].
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -97,6 +97,8 @@ pub struct GuestHeader {
     pub awaited_input: AtomicU32,
     /// Time at which the program ended; 0 before.
     pub ended_ns: AtomicU64,
+    /// Number of frames in the balloon, which the allocator counts as allocated.
+    pub ballooned_frames: AtomicU64,
 }
 
 /// Number of records of OOM killer victims in a header. Later victims overwrite the oldest records.
@@ -225,6 +227,7 @@ impl GuestHeader {
             oom_records: [const { OomRecord::new() }; OOM_RECORDS],
             awaited_input: AtomicU32::new(0),
             ended_ns: AtomicU64::new(0),
+            ballooned_frames: AtomicU64::new(0),
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Handle {
     /// The socket to remove at the end.
     socket_path: Option<PathBuf>,
     io_kind: &'static str,
+    /// Whether the front-end is in another Xen domain.
+    is_of_xen: bool,
 }
 
 /// The thread of an instance.
@@ -133,6 +135,7 @@ impl Handle {
         let waker = registration.waker();
         let knobs = Arc::new(knobs);
         let shared = Arc::new(Shared::new(knobs.clone()));
+        let is_of_xen = matches!(socket, Socket::Xen(_));
         let poll_time = PollTime::new(thread::available_parallelism().map_or(1, usize::from));
         let (ready, started) = mpsc::channel();
         let (inside, disk) = (shared.clone(), name.clone());
@@ -194,6 +197,7 @@ impl Handle {
             stop_asked: OnceLock::new(),
             socket_path,
             io_kind,
+            is_of_xen,
         })
     }
 
@@ -211,6 +215,11 @@ impl Handle {
     /// `preadv/pwritev`.
     pub fn io_kind(&self) -> &'static str {
         self.io_kind
+    }
+
+    /// Returns whether the front-end is in another Xen domain.
+    pub fn is_of_xen(&self) -> bool {
+        self.is_of_xen
     }
 
     /// Wakes the instance's thread, so that changed settings take effect now rather than with the

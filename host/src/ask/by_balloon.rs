@@ -7,6 +7,7 @@
 
 use super::amount::mebibytes;
 use super::json::print_json;
+use super::resident_change;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};
@@ -62,18 +63,16 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
     if json {
         print_json(&outcome)?;
     } else {
+        let ballooned = mebibytes(outcome.ballooned_bytes);
+        let mut text = format!("balloon  {ballooned:>10} of the guest's memory at its largest\n");
         let resident = outcome
             .resident_before_bytes
             .zip(outcome.resident_after_bytes);
-        let resident = resident.map_or_else(String::new, |(before, after)| {
-            format!(
-                ", QEMU resident {} → {}",
-                mebibytes(before),
-                mebibytes(after)
-            )
-        });
-        let ballooned = mebibytes(outcome.ballooned_bytes);
-        stdout::print(&format!("balloon  {ballooned:>9}{resident}\n"))?;
+        // The host may have held less of the memory that was in the balloon.
+        if let Some((before, after)) = resident {
+            text.push_str(&format!("QEMU     {}\n", resident_change(before, after)));
+        }
+        stdout::print(&text)?;
     }
     if outcome.missing_bytes != 0 {
         stderr::say(&format!(
@@ -123,7 +122,7 @@ pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     let stop = catch()?;
     let mut balloon = Balloon::connect(path).map_err(failed)?;
     let before = balloon.memory().map_err(failed)?;
-    let full = balloon.full_memory().map_err(failed)?;
+    let full = balloon.full_memory().map_err(failed)?.balloonable;
     let after = let_go(&mut balloon, full, &stop).map_err(failed)?;
     let deflated = Deflated {
         pid: balloon.pid,

@@ -12,7 +12,7 @@ use crate::reclaim::steps;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
 use crate::text::{Size, stderr};
-use amount::mebibytes;
+use amount::{change, mebibytes, shrinking};
 #[cfg(test)]
 pub(crate) use by_balloon::{BalloonOutcome, Deflated};
 use clap::Args;
@@ -32,8 +32,9 @@ Examples:
   ebb reclaim --qmp /run/vm.qmp --target 1G any QEMU with a balloon, by its monitor
   ebb reclaim --qmp /run/vm.qmp --deflate   lets go of all that is in its balloon
 
-The guest's mode (`ebb set give-back=MODE`) does not matter. Of a paused guest the host takes what is free; the other steps
-need the guest's CPUs, and are left out. The status is 1 if a target was missed or a step left out.";
+A line has the change of the resident memory in a step, and its size before and after. \"more\" means that the guest used more
+memory meanwhile. The guest's mode (`ebb set give-back=MODE`) does not matter. Of a paused guest the host takes what is free; the
+other steps need the guest's CPUs, and are left out. The status is 1 if a target was missed or a step left out.";
 
 /// The timeout for a step in which the guest gives nothing back. Such a guest is stopped or far too
 /// busy.
@@ -99,8 +100,11 @@ pub(crate) struct Outcome {
 struct Step {
     /// The step's name: `free`, `cache` or `compact`.
     step: &'static str,
-    /// The amount by which the resident memory shrank during the step; 0 if it grew.
+    /// The amount by which the resident memory shrank during the step; 0 if it grew, because the
+    /// guest used more memory meanwhile.
     reclaimed_bytes: u64,
+    /// The guest's resident memory after the step.
+    resident_after_bytes: u64,
 }
 
 impl Outcome {
@@ -123,6 +127,7 @@ impl Outcome {
         self.steps.push(Step {
             step: step.name(),
             reclaimed_bytes: self.resident_after_bytes.saturating_sub(resident),
+            resident_after_bytes: resident,
         });
         self.resident_after_bytes = resident;
         self.reclaimed_bytes = self.resident_before_bytes.saturating_sub(resident);
@@ -172,10 +177,11 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
             Failure::Usage(format!("cannot reclaim memory of {}: {why}", outcome.guest))
         })?;
         progress.clear();
+        let before = outcome.resident_after_bytes;
         outcome.add(step, resident);
         if !options.json {
-            let last = outcome.steps.last().map_or(0, |step| step.reclaimed_bytes);
-            stdout::print(&format!("{:<8} {:>9}\n", step.name(), mebibytes(last)))?;
+            let told = resident_change(before, resident);
+            stdout::print(&format!("{:<8} {told}\n", step.name()))?;
         }
         if options.target.is_some() && outcome.is_reached() {
             break;
@@ -184,13 +190,8 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     if options.json {
         print_json(&outcome)?;
     } else {
-        stdout::print(&format!(
-            "{}: {} back, resident {} → {}\n",
-            outcome.guest,
-            mebibytes(outcome.reclaimed_bytes),
-            mebibytes(outcome.resident_before_bytes),
-            mebibytes(outcome.resident_after_bytes),
-        ))?;
+        let told = resident_change(outcome.resident_before_bytes, outcome.resident_after_bytes);
+        stdout::print(&format!("{}: {}\n", outcome.guest, told.trim_start()))?;
     }
     if let Some(step) = left_out {
         stderr::say(&format!(
@@ -207,10 +208,17 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         stderr::say(&format!(
             "ebb: {} gave back {} of {target}: no more of its memory can be reclaimed",
             outcome.guest,
-            mebibytes(outcome.reclaimed_bytes)
+            shrinking(outcome.resident_before_bytes, outcome.resident_after_bytes)
         ));
     }
     Ok(MISSED)
+}
+
+/// Returns the text of a change of resident memory from `before` to `after` bytes. The texts of
+/// successive changes add up: each begins with the amount with which the one before ends.
+fn resident_change(before: u64, after: u64) -> String {
+    let (change, before, after) = (change(before, after), mebibytes(before), mebibytes(after));
+    format!("{change:>15}, resident {before} → {after}")
 }
 
 /// Returns whether the guest's virtual CPUs are stopped. Returns `false` if the guest does not
@@ -338,10 +346,33 @@ mod tests {
             .map(|step| step.reclaimed_bytes)
             .collect();
         assert_eq!(of_steps, [100, 0, 100]);
+        let after: Vec<_> = outcome
+            .steps
+            .iter()
+            .map(|step| step.resident_after_bytes)
+            .collect();
+        assert_eq!(after, [900, 950, 850]);
         let json = serde_json::to_value(&outcome).expect("it is JSON");
         assert_eq!(
             crate::pages::problems_of("reclaim", &json),
             Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn lines_add_up_where_a_guest_grows_meanwhile() {
+        const MIB: u64 = 1 << 20;
+        let resident = [900 * MIB, 400 * MIB, 412 * MIB, 300 * MIB];
+        let lines = resident
+            .windows(2)
+            .map(|pair| resident_change(pair[0], pair[1]));
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            [
+                " 500.0 MiB back, resident 900.0 MiB → 400.0 MiB",
+                "  12.0 MiB more, resident 400.0 MiB → 412.0 MiB",
+                " 112.0 MiB back, resident 412.0 MiB → 300.0 MiB",
+            ]
         );
     }
 

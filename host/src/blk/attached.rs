@@ -1,6 +1,6 @@
 //! The disks of one `ebb run`, served by threads of this process until the guest ends.
 
-use super::disk::{ImageArgument, found};
+use super::disk::{ImageArgument, found, refusal};
 use super::not_watched;
 use crate::failure::Failure;
 use ebb_blk::image::Spec;
@@ -75,8 +75,10 @@ impl Disks {
     /// QEMU to inherit. Fails if an image cannot be used; the sockets of the disks before it are
     /// closed.
     pub(crate) fn attach(&self) -> Result<Vec<OwnedFd>, Failure> {
-        let attach = |disk| self.server.attach(disk).map(OwnedFd::from);
-        let sockets: Result<_, _> = self.disks.iter().map(attach).collect();
-        sockets.map_err(|error| Failure::Disk(error.to_string()))
+        let attach = |disk: &Disk| match self.server.attach(disk) {
+            Ok(socket) => Ok(OwnedFd::from(socket)),
+            Err(error) => Err(Failure::Disk(refusal(&error, &disk.spec))),
+        };
+        self.disks.iter().map(attach).collect()
     }
 }

@@ -2,24 +2,28 @@
 
 use crate::failure::Failure;
 use crate::system::open_named;
+use crate::system::opened::own_path;
 use crate::text::{Size, one_line};
-use ebb_blk::image::{Found, Location, Spec};
-use ebb_blk::knobs::{Knob, Setting};
-use ebb_blk::server::Disk;
-use rustix::fs::OFlags;
+use ebb_blk::image::{Found, Location, OpenError, Spec};
+use ebb_blk::knobs::{Knob, KnobError, Setting};
+use ebb_blk::request::SECTOR_BYTES;
+use ebb_blk::server::{Disk, ServeError};
+use rustix::fs::{Mode, OFlags};
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// An image argument: `PATH` or `ram:SIZE`, followed by any of `,ro`, `,cached` and `,KNOB=VALUE`.
-/// Parsing fails if the path is empty, the size is not valid, or a knob has no valid value or is
-/// one of Xen's disks. A word after a comma that is none of these is part of the path. Parsing does
-/// not look for the file.
+/// Parsing fails if the path is empty, the size is not that of a disk, a word or a knob comes
+/// twice, or a knob has no valid value or is one of Xen's disks. A word after a comma that is none
+/// of these is part of the path. Parsing does not look for the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ImageArgument {
     pub(crate) spec: Spec,
-    /// The settings with which the disk starts, in the order in which they were given.
+    /// The settings with which the disk starts, in the order in which they were given. Each knob is
+    /// set at most once.
     pub(crate) settings: Vec<Setting>,
 }
 
@@ -62,6 +66,37 @@ pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
     })
 }
 
+/// Returns the message of `error`, for which the image of `spec` is not served. If the image can be
+/// read and not written, the message says that `,ro` attaches it for reading.
+pub(super) fn refusal(error: &ServeError, spec: &Spec) -> String {
+    let is_for_writing = match error {
+        ServeError::Image {
+            source: OpenError::Open { source, .. },
+            ..
+        } => matches!(
+            source.kind(),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        ),
+        _ => false,
+    };
+    if is_for_writing && !spec.read_only && is_readable(&spec.location) {
+        return format!("{error}; it can be read, so add `,ro` to attach it for reading");
+    }
+    error.to_string()
+}
+
+/// Returns whether this process may read the image. Returns `false` for a RAM disk.
+fn is_readable(location: &Location) -> bool {
+    // Opening a FIFO must not block.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = match location {
+        Location::Path(path) => rustix::fs::open(path, flags, Mode::empty()),
+        Location::Found { file, .. } => rustix::fs::open(own_path(&*file.0), flags, Mode::empty()),
+        Location::Ram { .. } => return false,
+    };
+    opened.is_ok()
+}
+
 /// Returns the end of a message about a missing image whose path has a comma: that the words after
 /// the last comma are no option of a disk. Returns nothing for other paths.
 fn part_of_path(path: &Path) -> String {
@@ -85,11 +120,34 @@ fn own_setting(word: &str) -> Result<Option<Setting>, String> {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     match name.parse::<Knob>() {
         Err(_) => Ok(None),
-        Ok(knob) if knob.is_for_xen_alone() => Err(format!(
-            "`{word}` has no effect here: {knob} is for disks of Xen's domains"
-        )),
+        Ok(knob) if knob.is_for_xen_alone() => {
+            let setting = word.to_owned();
+            Err(KnobError::ForXenAlone { setting, knob }.to_string())
+        }
         Ok(_) => word.parse().map(Some).map_err(|error| format!("{error}")),
     }
+}
+
+/// The largest size of a RAM disk in bytes: the largest offset in a file.
+const RAM_MOST: u64 = i64::MAX.unsigned_abs();
+
+/// Parses the size of a RAM disk in bytes. Fails if it is no size, is 0, is no whole number of
+/// sectors, or is larger than a file can be. The message has `size` as the user wrote it.
+fn ram_bytes(size: &str) -> Result<u64, String> {
+    let bytes = size
+        .parse::<Size>()
+        .map_err(|error| error.to_string())?
+        .bytes();
+    if bytes > RAM_MOST {
+        return Err(format!("`{size}` is more than a disk in memory can have"));
+    }
+    if bytes == 0 || !bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(format!(
+            "`{size}` is not the size of a disk, which is a whole number of sectors of \
+             {SECTOR_BYTES} bytes"
+        ));
+    }
+    Ok(bytes)
 }
 
 impl FromStr for ImageArgument {
@@ -97,14 +155,20 @@ impl FromStr for ImageArgument {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (mut path, mut read_only, mut cached) = (text, false, false);
-        let mut settings = Vec::new();
+        let mut settings = Vec::<Setting>::new();
+        let twice = |name: &dyn fmt::Display| Err(format!("`{text}` has {name} twice"));
         // Suffixes are removed from the end, so that a path may contain commas.
         while let Some((rest, word)) = path.rsplit_once(',') {
             match word {
+                "ro" if read_only => return twice(&word),
+                "cached" if cached => return twice(&word),
                 "ro" => read_only = true,
                 "cached" => cached = true,
                 _ => match own_setting(word)? {
-                    Some(setting) => settings.push(setting),
+                    Some(new) if settings.iter().any(|set| set.knob() == new.knob()) => {
+                        return twice(&new.knob());
+                    }
+                    Some(new) => settings.push(new),
                     None => break,
                 },
             }
@@ -115,12 +179,9 @@ impl FromStr for ImageArgument {
             return Err(format!("`{text}` names no image"));
         }
         let location = match path.strip_prefix("ram:") {
-            Some(size) => {
-                let size: Size = size.parse().map_err(|error| format!("{error}"))?;
-                Location::Ram {
-                    bytes: size.bytes(),
-                }
-            }
+            Some(size) => Location::Ram {
+                bytes: ram_bytes(size)?,
+            },
             None => Location::Path(path.into()),
         };
         let spec = Spec {
@@ -194,7 +255,7 @@ mod tests {
     #[test]
     fn settings_stand_among_the_options() {
         let image = |text: &str| text.parse::<ImageArgument>();
-        let all = image("a,b=c.img,max_buffer_pages=7,ro,log_stats=1,max_buffer_pages=9,cached");
+        let all = image("a,b=c.img,max_buffer_pages=7,ro,log_stats=1,squeeze_hold_ms=9,cached");
         let ImageArgument { spec, settings } = all.unwrap();
         assert_eq!(spec.location, Location::Path("a,b=c.img".into()));
         assert!(spec.read_only && spec.cached);
@@ -202,7 +263,7 @@ mod tests {
         let expected = [
             (Knob::MaxBufferPages, 7),
             (Knob::LogStats, 1),
-            (Knob::MaxBufferPages, 9),
+            (Knob::SqueezeHoldMs, 9),
         ];
         assert_eq!(settings.collect::<Vec<_>>(), expected);
         let disk = "d=ram:1M,squeeze_hold_ms=0".parse::<DiskArgument>();
@@ -223,10 +284,70 @@ mod tests {
             ),
             (",max_buffer_pages=1", "names no image"),
             ("ram:1M,pages=1", "1M,pages=1"),
+            (
+                "x,log_stats=1,log_stats=1",
+                "`x,log_stats=1,log_stats=1` has log_stats twice",
+            ),
+            ("x,log_stats=0,ro,log_stats=1", "has log_stats twice"),
+            ("x,ro,cached,ro", "has ro twice"),
+            ("x,cached,cached", "has cached twice"),
         ] {
             let why = image(bad).unwrap_err();
             assert!(why.contains(words), "{bad}: {why}");
         }
+    }
+
+    #[test]
+    fn an_image_that_can_only_be_read_is_refused_with_the_way_to_read_it() {
+        let path = std::env::temp_dir().join(format!("ebb-disk-ro-{}", std::process::id()));
+        std::fs::write(&path, [0; 512]).unwrap();
+        let ImageArgument { spec, .. } = path.display().to_string().parse().unwrap();
+        let spec = found(&spec).unwrap();
+        // Root could write the file, so the test makes the error itself.
+        let refused = |kind: io::ErrorKind, spec: &Spec| {
+            let source = OpenError::Open {
+                path: path.clone(),
+                source: kind.into(),
+            };
+            let name = "disk0".to_owned();
+            refusal(&ServeError::Image { name, source }, spec)
+        };
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            let why = refused(kind, &spec);
+            assert!(
+                why.contains("cannot open") && why.contains("`,ro`"),
+                "{why}"
+            );
+        }
+        let denied = io::ErrorKind::PermissionDenied;
+        assert!(!refused(io::ErrorKind::NotFound, &spec).contains("`,ro`"));
+        let read_only = Spec {
+            read_only: true,
+            ..spec.clone()
+        };
+        assert!(!refused(denied, &read_only).contains("`,ro`"));
+        std::fs::remove_file(&path).unwrap();
+        let gone = Spec {
+            location: Location::Path(path.clone()),
+            ..spec
+        };
+        assert!(
+            !refused(denied, &gone).contains("`,ro`"),
+            "nor can it be read"
+        );
+    }
+
+    #[test]
+    fn sizes_that_no_disk_in_memory_has_are_named_as_they_were_written() {
+        for size in ["0M", "0.3K", "99999999999T", "16777215T", "8388608T", "9E"] {
+            let why = format!("ram:{size}").parse::<ImageArgument>().unwrap_err();
+            assert!(why.starts_with(&format!("`{size}` ")), "{why}");
+            assert!(!why.contains("9223372036854775808"), "{why}");
+        }
+        assert!("ram:8388607T".parse::<ImageArgument>().is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod options;
 
 pub(crate) use attached::{DISKS_MAX, Disks};
 pub(crate) use disk::ImageArgument;
-use disk::{DiskArgument, found};
+use disk::{DiskArgument, found, refusal};
 pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;
@@ -92,13 +92,12 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     allow_descriptors();
     let folder = options.folder()?;
     let control_path = options.socket.path()?;
-    let refuse = |error: server::ServeError| Failure::Disk(error.to_string());
     let listener = server::bind(&control_path).map_err(|source| Failure::Socket {
         path: control_path.clone(),
         source,
     })?;
     let _control = Removed(&control_path);
-    let mut server = options.server();
+    let mut server = options.server()?;
     let watched = server.watch_memory();
     let watched = watched.unwrap_or_else(|error| not_watched(&error));
     let mut text = String::new();
@@ -113,7 +112,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         } else {
             server.listen(disk, &path)
         };
-        let handle = handle.map_err(refuse)?;
+        let handle = handle.map_err(|error| Failure::Disk(refusal(&error, &disk.spec)))?;
         let io = handle.io_kind();
         text.push_str(&format!("{} {} by {io}\n", disk.name, path.display()));
     }

@@ -3,7 +3,7 @@
 use super::disk::DiskArgument;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
-use ebb_blk::knobs::Setting;
+use ebb_blk::knobs::{KnobError, Setting};
 use ebb_blk::server::{Options, Server};
 use ebb_blk::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
@@ -53,8 +53,9 @@ pub(crate) enum Action {
     },
     /// Change a setting of served disks
     Set {
-        /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `squeeze_hold_ms`,
-        /// `max_persistent_grants`, `persistent_grant_unused_seconds` or `log_stats`
+        /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `squeeze_hold_ms` or `log_stats`; of
+        /// disks of Xen's domains also `max_persistent_grants` or
+        /// `persistent_grant_unused_seconds`
         #[arg(value_name = "KNOB=VALUE")]
         setting: Setting,
         /// Only of this disk
@@ -164,13 +165,23 @@ impl SocketOption {
 
 impl ServeOptions {
     /// Makes the server, without disks, with the settings that `--set` gives. If a setting is given
-    /// twice, the last value counts.
-    pub(crate) fn server(&self) -> Server {
-        let server = Server::new(Options::default());
+    /// twice, the last value counts. Fails if a setting is for disks of Xen's domains alone, and
+    /// there is no `--xen`.
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        let server = Server::new(Options {
+            xen: self.xen.is_some(),
+            ..Options::default()
+        });
         for setting in &self.settings {
+            let knob = setting.knob();
+            if knob.is_for_xen_alone() && self.xen.is_none() {
+                let setting = setting.to_string();
+                let error = KnobError::ForXenAlone { setting, knob };
+                return Err(Failure::Usage(format!("--set: {error}")));
+            }
             server.knobs().apply(*setting);
         }
-        server
+        Ok(server)
     }
 
     /// Returns the folder for the disks' sockets: `--socket-dir`, or the control socket's folder.
@@ -205,7 +216,7 @@ mod tests {
         };
         let given = ["--set", "max_buffer_pages=7", "--set", "log_stats=1"];
         let options = parse(&given).ok().unwrap().options;
-        let server = options.server();
+        let server = options.server().unwrap();
         let value = |knob| server.knobs().get(knob);
         assert_eq!(value(Knob::MaxBufferPages), 7);
         assert_eq!(value(Knob::LogStats), 1);
@@ -216,5 +227,14 @@ mod tests {
         for bad in ["log_stats=2", "pages=1", "log_stats"] {
             assert!(parse(&["--set", bad]).is_err(), "{bad}");
         }
+        let grants = ["--set", "max_persistent_grants=7", "--xen"];
+        let refused = parse(&grants[..2]).ok().unwrap().options.server();
+        let why = refused.unwrap_err().to_string();
+        assert!(
+            why.contains("max_persistent_grants is for disks of Xen's domains"),
+            "{why}"
+        );
+        let server = parse(&grants).ok().unwrap().options.server().unwrap();
+        assert_eq!(server.knobs().get(Knob::MaxPersistentGrants), 7);
     }
 }

@@ -41,12 +41,18 @@ pub(crate) struct Stop {
 pub(crate) struct Sample {
     /// The time since the guest's CPUs were started.
     pub(crate) at: Duration,
-    /// Memory in use. For Ebb's kernel: the frames that its allocator has handed out, plus the
-    /// kernel image, without the allocator's metadata. `None` until the allocator works.
+    /// Memory in use, without the balloon. For Ebb's kernel: the frames that its allocator has
+    /// handed out, plus the kernel image, without the allocator's metadata. `None` until the
+    /// allocator works.
     ///
-    /// For a Linux guest: its total memory minus its free memory, as it last reported to its
-    /// balloon.
+    /// For a Linux guest: its total memory minus its free memory and its balloon, as it last
+    /// reported them.
     pub(crate) used: Option<u64>,
+    /// Memory in the balloon, which the host has taken from the guest. It is neither used nor free.
+    pub(crate) ballooned: Option<u64>,
+    /// Memory that Linux reserved when it booted, such as its image and page descriptors. It is
+    /// neither used nor free. `None` for other kernels.
+    pub(crate) reserved: Option<u64>,
     /// Free memory of the guest's allocator.
     pub(crate) free: Option<u64>,
     /// Free pageblocks that the host may still back with memory.

@@ -36,7 +36,7 @@ fn whole(value: Option<u64>) -> Option<Value> {
     value.map(Value::Whole)
 }
 
-const FAMILIES: [Family; 20] = [
+const FAMILIES: [Family; 22] = [
     Family {
         name: "ebb_guest_memory_bytes",
         kind: Kind::Gauge,
@@ -78,6 +78,20 @@ const FAMILIES: [Family; 20] = [
         unit: "bytes",
         help: "Memory that the guest has in use.",
         value: |figures| whole(figures.used_bytes),
+    },
+    Family {
+        name: "ebb_guest_balloon_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory in the guest's balloon, which is neither used nor free.",
+        value: |figures| whole(figures.balloon_bytes),
+    },
+    Family {
+        name: "ebb_guest_reserved_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that Linux reserved when it booted, which is neither used nor free.",
+        value: |figures| whole(figures.reserved_bytes),
     },
     Family {
         name: "ebb_guest_page_cache_bytes",

@@ -101,6 +101,34 @@ impl BalloonStats {
     }
 }
 
+/// A guest's amounts of memory with an empty balloon, in bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FullMemory {
+    /// All memory of the guest.
+    pub(crate) all: u64,
+    /// The amount that [`Balloon::memory`] then tells: the memory from the start and DIMMs. QEMU's
+    /// balloon does not count other memory that was plugged in, such as that of virtio-mem.
+    pub(crate) balloonable: u64,
+}
+
+impl FullMemory {
+    /// Reads the answers to `query-memory-size-summary` and `query-memory-devices`. Returns `None`
+    /// if they have no memory from the start, or more bytes than can be counted.
+    fn parse(sizes: &Value, devices: &Value) -> Option<Self> {
+        let base = sizes["base-memory"].as_u64()?;
+        let plugged = sizes["plugged-memory"].as_u64().unwrap_or(0);
+        let devices = devices.as_array().into_iter().flatten();
+        let mut dimms = devices.filter(|device| device["type"] == "dimm");
+        let balloonable = dimms.try_fold(base, |sum, dimm| {
+            sum.checked_add(dimm["data"]["size"].as_u64().unwrap_or(0))
+        });
+        Some(Self {
+            all: base.checked_add(plugged)?,
+            balloonable: balloonable?,
+        })
+    }
+}
+
 /// A connection to the QMP monitor of a running QEMU that has a virtio balloon. Each method that
 /// sends a command waits up to 10 s for each part of the answer.
 #[derive(Debug)]
@@ -191,16 +219,23 @@ impl Balloon {
             .ok_or(BalloonError::Protocol("`query-balloon` has no `actual`"))
     }
 
-    /// Returns the guest's amount of memory in bytes with an empty balloon, plugged memory
-    /// included. Fails if the monitor does not answer, QEMU refuses, or the answer has no amount.
-    pub(crate) fn full_memory(&mut self) -> Result<u64, BalloonError> {
-        let answer = self.lines.ask("query-memory-size-summary", &json!({}))?;
-        let base = answer["base-memory"].as_u64();
-        let plugged = answer["plugged-memory"].as_u64().unwrap_or(0);
-        base.and_then(|base| base.checked_add(plugged))
-            .ok_or(BalloonError::Protocol(
-                "`query-memory-size-summary` has no `base-memory`",
-            ))
+    /// Returns the guest's amounts of memory with an empty balloon. Fails if the monitor does not
+    /// answer, QEMU refuses, or the answer has no amount.
+    pub(crate) fn full_memory(&mut self) -> Result<FullMemory, BalloonError> {
+        let sizes = self.lines.ask("query-memory-size-summary", &json!({}))?;
+        let devices = self.lines.ask("query-memory-devices", &json!({}))?;
+        FullMemory::parse(&sizes, &devices).ok_or(BalloonError::Protocol(
+            "`query-memory-size-summary` has no `base-memory`",
+        ))
+    }
+
+    /// Returns whether the guest may take pages back out of the balloon when its memory is out
+    /// (`deflate-on-oom`), and `false` if the answer does not say so. Fails if the monitor does not
+    /// answer or QEMU refuses.
+    pub(crate) fn yields(&mut self) -> Result<bool, BalloonError> {
+        let property = json!({"path": self.device, "property": "deflate-on-oom"});
+        let answer = self.lines.ask("qom-get", &property)?;
+        Ok(answer.as_bool().unwrap_or(false))
     }
 
     /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Returns as soon
@@ -488,6 +523,31 @@ mod tests {
         );
         assert_eq!(told(all, 0), None);
         assert_eq!(told(json!({"stat-free-memory": 4}), 5), None);
+    }
+
+    #[test]
+    fn a_balloon_counts_dimms_and_no_other_plugged_memory() {
+        let sizes = json!({"base-memory": 100, "plugged-memory": 70});
+        let devices = json!([
+            {"type": "dimm", "data": {"size": 20}},
+            {"type": "virtio-mem", "data": {"size": 40}},
+            {"type": "dimm", "data": {"size": 10}}
+        ]);
+        let told = FullMemory::parse(&sizes, &devices);
+        let expected = FullMemory {
+            all: 170,
+            balloonable: 130,
+        };
+        assert_eq!(told, Some(expected));
+        let plain = FullMemory::parse(&json!({"base-memory": 100}), &json!([]));
+        let expected = FullMemory {
+            all: 100,
+            balloonable: 100,
+        };
+        assert_eq!(plain, Some(expected));
+        let endless = json!([{"type": "dimm", "data": {"size": u64::MAX}}]);
+        assert_eq!(FullMemory::parse(&sizes, &endless), None);
+        assert_eq!(FullMemory::parse(&json!({}), &devices), None);
     }
 
     #[test]

@@ -221,17 +221,26 @@ pub(crate) struct Figures {
     pub(crate) memory_bytes: u64,
     /// The number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// The memory that the guest uses. With Ebb's kernel: the frames that its allocator has handed
-    /// out, plus the kernel image. With Linux: its total memory less its free memory. Null until
-    /// the guest's kernel tells.
+    /// The memory that the guest uses, without the balloon. With Ebb's kernel: the frames that its
+    /// allocator has handed out, plus the kernel image. With Linux: its total memory less its free
+    /// memory and its balloon. Null until the guest's kernel tells.
     pub(crate) used_bytes: Option<u64>,
+    /// The memory in the guest's balloon, which the host has taken. It is neither used nor free,
+    /// but the guest's own tools may show it as used. Null until the guest's kernel tells.
+    #[serde(default)]
+    pub(crate) balloon_bytes: Option<u64>,
+    /// The memory that Linux reserved when it booted, such as its image and page descriptors. It is
+    /// neither used nor free. Null until Linux tells, and with Ebb's kernel.
+    #[serde(default)]
+    pub(crate) reserved_bytes: Option<u64>,
     /// The part of `used_bytes` that is page cache. Null until the guest's kernel tells.
     pub(crate) page_cache_bytes: Option<u64>,
     /// The memory that the guest could allocate at once. Null until the guest's kernel tells.
     pub(crate) free_bytes: Option<u64>,
     /// The guest's memory that is resident on the host, exact to the page.
     pub(crate) resident_bytes: u64,
-    /// Memory that is free in the guest and still resident on the host. Null if `used_bytes` is.
+    /// Memory that is free in the guest and still resident on the host: `resident_bytes` less
+    /// `used_bytes` and `reserved_bytes`. Null if `used_bytes` is.
     pub(crate) gap_bytes: Option<u64>,
     /// The resident memory of QEMU without the guest's, at its peak. Null until it is measured.
     pub(crate) overhead_bytes: Option<u64>,
@@ -280,6 +289,13 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// Returns the memory that cannot be free: what is used, and what Linux reserved. Returns
+    /// `None` until the guest's kernel tells.
+    pub(crate) fn kept_bytes(&self) -> Option<u64> {
+        let reserved = self.reserved_bytes.unwrap_or(0);
+        Some(self.used_bytes?.saturating_add(reserved))
+    }
+
     /// Returns the word for a guest whose virtual CPUs are stopped: `paused` if ebb stopped them,
     /// `stopped` if a signal has stopped QEMU. Returns `None` while they run.
     pub(crate) fn standstill_word(&self) -> Option<&'static str> {

@@ -153,12 +153,17 @@ impl Published {
             reclaimed: sample.reclaimed,
             reclaim_failed: sample.reclaim_failed,
             page_cache_bytes: sample.file,
+            balloon_bytes: sample.ballooned,
+            reserved_bytes: sample.reserved,
             free_bytes: sample.free,
             resident_bytes: sample.resident,
-            // Resident memory that is not in use is free memory that has not returned to the host.
-            // The descriptors of the memory are resident and not in use either, so the result is a
-            // little too large.
-            gap_bytes: sample.used.map(|used| sample.resident.saturating_sub(used)),
+            // Resident memory that is neither in use nor reserved is free memory that has not
+            // returned to the host. With Ebb's kernel the page descriptors are resident and not in
+            // use either, so the result is a little too large.
+            gap_bytes: sample.used.map(|used| {
+                let kept = used.saturating_add(sample.reserved.unwrap_or(0));
+                sample.resident.saturating_sub(kept)
+            }),
             overhead_bytes: overhead,
             overhead_pss_bytes: pss,
             oom_kills: sample.oom.map(|oom| oom.kills),
@@ -270,6 +275,23 @@ mod tests {
         // A counter that goes down gives a rate of 0.
         published.publish(&sample(21, 0), None, None);
         assert_eq!(published.figures().faults_per_s, Some(0.0));
+    }
+
+    #[test]
+    fn reserved_memory_is_not_free_memory_that_the_host_holds() {
+        let published = Published::new(facts());
+        let mut told = sample(0, 0);
+        (told.ballooned, told.reserved) = (Some(40), Some(25));
+        published.publish(&told, None, None);
+        let figures = published.figures();
+        assert_eq!(
+            (figures.balloon_bytes, figures.reserved_bytes),
+            (Some(40), Some(25))
+        );
+        assert_eq!(figures.gap_bytes, Some(5));
+        told.reserved = Some(31);
+        published.publish(&told, None, None);
+        assert_eq!(published.figures().gap_bytes, Some(0));
     }
 
     #[test]

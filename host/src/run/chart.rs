@@ -18,6 +18,9 @@ const ROWS: u64 = 8;
 pub(crate) struct Chart<'a> {
     /// The points of the curve, in order of time.
     pub(crate) points: &'a [Point],
+    /// The bytes that the guest's kernel reserved when it booted, which are drawn with those that
+    /// it uses. `None` if they are not known.
+    pub(crate) reserved: Option<u64>,
     /// Whether Unicode blocks may be used.
     pub(crate) style: Style,
 }
@@ -25,20 +28,21 @@ pub(crate) struct Chart<'a> {
 /// The largest value of each figure in the time that a column stands for, in bytes.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 struct Column {
+    /// Used and reserved memory.
     used: u64,
     resident: u64,
 }
 
-/// Computes the columns of a chart from time 0 to `end`. A column without a point repeats the
-/// column before it.
-fn columns(points: &[Point], end: Duration) -> [Column; COLUMNS] {
+/// Computes the columns of a chart from time 0 to `end`, with `reserved` bytes beside those that
+/// the guest uses. A column without a point repeats the column before it.
+fn columns(points: &[Point], reserved: u64, end: Duration) -> [Column; COLUMNS] {
     let mut columns = [None::<Column>; COLUMNS];
     let span = end.as_nanos().max(1);
     for point in points {
         let at = point.at.as_nanos() * COLUMNS as u128 / span;
         let at = usize::try_from(at).unwrap_or(COLUMNS).min(COLUMNS - 1);
         let column = columns[at].get_or_insert_default();
-        column.used = column.used.max(point.used);
+        column.used = column.used.max(point.used.saturating_add(reserved));
         column.resident = column.resident.max(point.resident);
     }
     let mut seen = Column::default();
@@ -59,7 +63,7 @@ fn rows(bytes: u64, full: u64) -> u64 {
 impl fmt::Display for Chart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = self.points.last().map_or(Duration::ZERO, |point| point.at);
-        let columns = columns(self.points, end);
+        let columns = columns(self.points, self.reserved.unwrap_or(0), end);
         let full = columns
             .iter()
             .map(|column| column.used.max(column.resident))
@@ -93,9 +97,13 @@ impl fmt::Display for Chart<'_> {
         writeln!(f, "  {:>11} +{}", "0", "-".repeat(COLUMNS))?;
         let seconds = format!("{:.1} s", end.as_secs_f64());
         writeln!(f, "  {:>11}  0 s{seconds:>width$}", "", width = COLUMNS - 3)?;
+        let reserved = match self.reserved {
+            Some(_) => ", or reserved by its kernel",
+            None => "",
+        };
         write!(
             f,
-            "  {:>11}  {used} used by the guest   {resident} free in the guest, still held of the host",
+            "  {:>11}  {used} used by the guest{reserved}   {resident} free in the guest, still held of the host",
             ""
         )
     }
@@ -127,6 +135,7 @@ mod tests {
             .collect();
         let chart = Chart {
             points: &points,
+            reserved: None,
             style: PLAIN,
         }
         .to_string();
@@ -140,10 +149,34 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_reserved_is_not_drawn_as_free() {
+        let points = [point(0, 300, 800), point(60, 300, 800)];
+        let bottom_up = |reserved| {
+            let chart = Chart {
+                points: &points,
+                reserved,
+                style: PLAIN,
+            };
+            let chart = chart.to_string();
+            let cells = chart.lines().take(8).map(|line| line.split_once('|'));
+            let first = cells.map(|cells| cells.and_then(|(_, cells)| cells.chars().next()));
+            (first.flatten().collect::<String>(), chart)
+        };
+        assert_eq!(bottom_up(None).0, ".....###");
+        let (cells, chart) = bottom_up(Some(200));
+        assert_eq!(cells, "...#####");
+        assert!(
+            chart.contains("# used by the guest, or reserved by its kernel"),
+            "{chart}"
+        );
+    }
+
+    #[test]
     fn draws_nothing_from_nothing_without_falling_over() {
         for points in [vec![], vec![point(0, 0, 0)], vec![point(5, u64::MAX, 1)]] {
             let chart = Chart {
                 points: &points,
+                reserved: Some(1),
                 style: PLAIN,
             };
             assert_eq!(chart.to_string().lines().count(), 11);
@@ -152,7 +185,11 @@ mod tests {
 
     #[test]
     fn gaps_keep_what_was_seen_last() {
-        let columns = columns(&[point(0, 7, 8), point(60, 1, 2)], Duration::from_secs(60));
+        let columns = columns(
+            &[point(0, 7, 8), point(60, 1, 2)],
+            0,
+            Duration::from_secs(60),
+        );
         let first = Column {
             used: 7,
             resident: 8,

@@ -65,7 +65,9 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::opened::{facts, kind_of};
-use crate::system::{create_private_file, huge_pages, memory_file, open_named, regular_of};
+use crate::system::{
+    create_private_file, huge_pages, is_same_file, memory_file, open_named, regular_of,
+};
 use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
 use begin::{add_env_files, folders_to_create, working_folder};
@@ -111,6 +113,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let examiner = Examiner::begin();
     let ram = ram_of(options, memory)?;
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
+    check_results(options, outs.as_ref())?;
     let mut root = root_of(options)?;
     let mut options = options.clone();
     add_env_files(&mut options)?;
@@ -284,6 +287,34 @@ fn check_pool(options: &RunOptions) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Refuses two options that write different results to one file.
+///
+/// # Errors
+/// Fails with a usage error if two of `--timeline`, `--record` and a copy of `outs` go to the same
+/// file.
+fn check_results(options: &RunOptions, outs: Option<&Outs>) -> Result<(), Failure> {
+    let named = [
+        ("--timeline", &options.timeline),
+        ("--record", &options.record),
+    ];
+    let named = named
+        .into_iter()
+        .filter_map(|(option, path)| Some((option, path.as_deref()?)));
+    let copies = outs.into_iter().flat_map(Outs::host_paths);
+    // Copies that meet are refused before.
+    let mut results: Vec<(&str, &Path)> = copies.map(|path| ("--out", path)).collect();
+    for (option, path) in named {
+        if let Some((other, _)) = results.iter().find(|(_, other)| is_same_file(path, other)) {
+            return Err(Failure::Usage(format!(
+                "{other} and {option} both go to {}",
+                one_line(path)
+            )));
+        }
+        results.push((option, path));
+    }
+    Ok(())
 }
 
 /// Selects the kind of host pages that back the guest's memory.
@@ -517,7 +548,8 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
                 .into(),
         ));
     }
-    let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
+    let whole = options.memory.bytes().checked_next_multiple_of(1 << 20);
+    let memory = Size(whole.unwrap_or(u64::MAX));
     let least = guest::memory_min(&options.kernel);
     if !(least..=MEMORY_MAX).contains(&memory) {
         let asked = options.memory;

@@ -129,12 +129,20 @@ pub(crate) struct Summary {
     pub(crate) kernel: Option<String>,
     /// Number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// The most bytes that the guest used. Null if its kernel does not report that.
+    /// The most bytes that the guest used, without its balloon. Null if its kernel does not report
+    /// that.
     pub(crate) peak_used: Option<u64>,
+    /// The most bytes in the guest's balloon. Null if its kernel does not report that.
+    pub(crate) peak_ballooned: Option<u64>,
     /// The most bytes that the host held for the guest.
     pub(crate) peak_resident: u64,
     /// Bytes that the guest used at the end. Null if its kernel does not report that.
     pub(crate) used_now: Option<u64>,
+    /// Bytes in the guest's balloon at the end. Null if its kernel does not report that.
+    pub(crate) ballooned_now: Option<u64>,
+    /// Bytes that Linux reserved when it booted, which are neither used nor free. Null with Ebb's
+    /// kernel, and if Linux did not report its memory.
+    pub(crate) reserved: Option<u64>,
     /// Bytes that the host held for the guest at the end.
     pub(crate) resident_now: u64,
     /// Number of reports of free pages. Null if the guest's kernel does not tell.
@@ -203,6 +211,9 @@ impl Summary {
             peak_used: trace.peak_used,
             peak_resident: trace.peak_resident,
             used_now: last.used,
+            peak_ballooned: trace.peak_ballooned,
+            ballooned_now: last.ballooned,
+            reserved: last.reserved,
             resident_now: last.resident,
             reports: last.reports,
             reported_ranges: last.reported_ranges,
@@ -306,12 +317,22 @@ impl fmt::Display for Summary {
             write!(f, "\n  {name:<9} peak {peak:>11}   at the end {now:>11}")
         };
         line(f, "used", self.peak_used, self.used_now)?;
+        if self.peak_ballooned.is_some_and(|peak| peak > 0) {
+            line(f, "balloon", self.peak_ballooned, self.ballooned_now)?;
+        }
         line(
             f,
             "resident",
             Some(self.peak_resident),
             Some(self.resident_now),
         )?;
+        if let Some(reserved) = self.reserved {
+            write!(
+                f,
+                "\n  reserved  {} by the guest's kernel, neither used nor free",
+                Rounded(reserved)
+            )?;
+        }
         if let Some(returned) = self.returned {
             write!(
                 f,
@@ -519,6 +540,23 @@ mod tests {
             summary.short(),
             "ebb: guest with 1G ran 4.10 s, used at most 100.0 MiB, held at most 110.0 MiB of the \
              host, 15.0 MiB at the end"
+        );
+        let stock = Summary {
+            peak_ballooned: Some(300 * MIB),
+            ballooned_now: Some(0),
+            reserved: Some(61 * MIB),
+            ..summary.clone()
+        };
+        let text = stock.to_string();
+        let lines: Vec<_> = text.lines().skip(1).take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "  used      peak   100.0 MiB   at the end    10.0 MiB",
+                "  balloon   peak   300.0 MiB   at the end     0.0 MiB",
+                "  resident  peak   110.0 MiB   at the end    15.0 MiB",
+                "  reserved  61.0 MiB by the guest's kernel, neither used nor free",
+            ]
         );
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json["return"]["half"], 2050.0);

@@ -29,8 +29,10 @@ pub(crate) struct Line<'a> {
     /// The host's monotonic clock (`CLOCK_MONOTONIC`) when the line was written. Another process of
     /// the host can find by it when an event of its own happened on the guest's timeline.
     monotonic_s: f64,
-    /// Bytes of memory that the guest uses. Null until its kernel tells.
+    /// Bytes of memory that the guest uses, without its balloon. Null until its kernel tells.
     used: Option<u64>,
+    /// Bytes in the guest's balloon. Null until its kernel tells.
+    ballooned: Option<u64>,
     /// Bytes of the guest's memory that are resident on the host.
     resident: u64,
     /// Bytes of free pageblocks that the host may still hold. Null if the guest's kernel does not
@@ -115,6 +117,7 @@ impl Timeline {
             t_ms: (sample.at.as_secs_f64() * 1e6).round() / 1e3,
             monotonic_s: crate::system::monotonic_seconds(),
             used: sample.used,
+            ballooned: sample.ballooned,
             resident: sample.resident,
             unreported: sample.unreported,
             reported: sample.reported,

@@ -27,6 +27,8 @@ pub(crate) struct Trace {
     samples: u64,
     /// The most bytes that the guest used. `None` if the guest never reported it.
     pub(crate) peak_used: Option<u64>,
+    /// The most bytes in the balloon. `None` if the guest never reported it.
+    pub(crate) peak_ballooned: Option<u64>,
     /// The most bytes of the guest's memory that the host held.
     pub(crate) peak_resident: u64,
     /// The latest sample.
@@ -41,6 +43,7 @@ impl Trace {
             stride: 1,
             samples: 0,
             peak_used: None,
+            peak_ballooned: None,
             peak_resident: 0,
             last: Sample::default(),
         }
@@ -51,6 +54,7 @@ impl Trace {
     /// becomes a point.
     pub(crate) fn add(&mut self, sample: Sample) {
         self.peak_used = self.peak_used.max(sample.used);
+        self.peak_ballooned = self.peak_ballooned.max(sample.ballooned);
         self.peak_resident = self.peak_resident.max(sample.resident);
         self.last = sample;
         let Some(used) = sample.used else { return };

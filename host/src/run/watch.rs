@@ -400,6 +400,7 @@ impl<'a> Watch<'a> {
             if summary.returned.is_some() {
                 let chart = Chart {
                     points: self.trace.points(),
+                    reserved: sample.reserved,
                     style: Style::from_environment(),
                 };
                 text.push_str(&format!("\n\n{chart}\n"));

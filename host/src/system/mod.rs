@@ -17,6 +17,7 @@ mod own_folder;
 mod path;
 mod regular;
 mod resolved_name;
+mod same_file;
 pub(crate) mod secrets;
 
 pub(crate) use clock::monotonic_seconds;
@@ -34,3 +35,4 @@ pub(crate) use resolved_name::{
     MagicLinks, ResolveError, ResolvedName, create_file, create_private_file, open_named,
     open_named_with,
 };
+pub(crate) use same_file::is_same_file;

@@ -16,6 +16,7 @@ pub(crate) enum Column {
     Used,
     Cache,
     Free,
+    Balloon,
     Resident,
     Gap,
     Overhead,
@@ -29,7 +30,7 @@ pub(crate) enum Column {
 
 impl Column {
     /// All columns, in the order in which the list shows them.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Name,
         Self::Kernel,
         Self::Cpus,
@@ -38,6 +39,7 @@ impl Column {
         Self::Used,
         Self::Cache,
         Self::Free,
+        Self::Balloon,
         Self::Resident,
         Self::Gap,
         Self::Overhead,
@@ -48,7 +50,7 @@ impl Column {
     ];
 
     /// The columns by importance. If there is not enough space, the first ones are shown.
-    const BY_WORTH: [Self; 15] = [
+    const BY_WORTH: [Self; 16] = [
         Self::Name,
         Self::Used,
         Self::Resident,
@@ -58,6 +60,7 @@ impl Column {
         Self::Free,
         Self::Cache,
         Self::Overhead,
+        Self::Balloon,
         Self::ReportRate,
         Self::Kernel,
         Self::Returned,
@@ -77,6 +80,7 @@ impl Column {
             Self::Used => "USED",
             Self::Cache => "CACHE",
             Self::Free => "FREE",
+            Self::Balloon => "BALLOON",
             Self::Resident => "RESIDENT",
             Self::Gap => "GAP",
             Self::Overhead => "OVERHEAD",
@@ -98,6 +102,7 @@ impl Column {
             Self::Used => "what the guest has in use",
             Self::Cache => "the part of it that files take",
             Self::Free => "what the guest could use at once",
+            Self::Balloon => "what its balloon took, neither used nor free",
             Self::Resident => "what the host holds for the guest",
             Self::Gap => "free in the guest, still held of the host",
             Self::Overhead => "memory of QEMU itself",
@@ -145,6 +150,7 @@ impl Column {
             Self::Used => bytes(figures.used_bytes),
             Self::Cache => bytes(figures.page_cache_bytes),
             Self::Free => bytes(figures.free_bytes),
+            Self::Balloon => bytes(figures.balloon_bytes),
             Self::Resident => bytes(Some(figures.resident_bytes)),
             Self::Gap => bytes(figures.gap_bytes),
             Self::Overhead => bytes(figures.overhead_bytes),
@@ -173,6 +179,7 @@ impl Column {
             Self::Used => b.used_bytes.cmp(&a.used_bytes),
             Self::Cache => b.page_cache_bytes.cmp(&a.page_cache_bytes),
             Self::Free => b.free_bytes.cmp(&a.free_bytes),
+            Self::Balloon => b.balloon_bytes.cmp(&a.balloon_bytes),
             Self::Resident => b.resident_bytes.cmp(&a.resident_bytes),
             Self::Gap => b.gap_bytes.cmp(&a.gap_bytes),
             Self::Overhead => b.overhead_bytes.cmp(&a.overhead_bytes),

@@ -1,5 +1,5 @@
-//! The curve of the last minutes. The solid part is memory in use. The light part is memory that is
-//! free in the guest and still resident on the host.
+//! The curve of the last minutes. The solid part is memory in use or reserved by the guest's
+//! kernel. The light part is memory that is free in the guest and still resident on the host.
 
 use super::amount::{Bytes, Seconds};
 use super::palette::{Palette, Role};
@@ -20,6 +20,8 @@ const EIGHTHS: [char; 8] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 #[derive(Debug)]
 pub(super) struct Curve<'a> {
     pub(super) points: &'a [Moment],
+    /// The bytes that the guest's kernel reserved, which are neither used nor free.
+    pub(super) reserved: u64,
     pub(super) palette: Palette,
     /// Whether the guest has ended, so the right edge is its end and not the current time.
     pub(super) ended: bool,
@@ -28,7 +30,7 @@ pub(super) struct Curve<'a> {
 /// The values in one column of the screen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Column {
-    /// `None` if the guest does not report its use.
+    /// Used and reserved memory. `None` if the guest does not report its use.
     used: Option<u64>,
     resident: u64,
 }
@@ -53,7 +55,9 @@ impl Curve<'_> {
                 continue;
             };
             let column = column.get_or_insert_default();
-            column.used = column.used.max(point.used_bytes);
+            let used = point.used_bytes;
+            let used = used.map(|used| used.saturating_add(self.reserved));
+            column.used = column.used.max(used);
             column.resident = column.resident.max(point.resident_bytes);
         }
         let mut last = None;
@@ -198,6 +202,7 @@ mod tests {
         let points = points();
         let curve = Curve {
             points: &points,
+            reserved: 0,
             palette: PLAIN,
             ended: false,
         };
@@ -213,6 +218,33 @@ mod tests {
                 "        -20s     now",
             ]
         );
+    }
+
+    #[test]
+    fn reserved_memory_is_solid() {
+        let points = [Moment {
+            at_ms: 0,
+            used_bytes: Some(20 << 20),
+            resident_bytes: 60 << 20,
+        }];
+        let columns = |reserved| {
+            let curve = Curve {
+                points: &points,
+                reserved,
+                palette: PLAIN,
+                ended: false,
+            };
+            curve.columns(1)
+        };
+        let used = |bytes| {
+            let resident = 60 << 20;
+            vec![Some(Column {
+                used: Some(bytes),
+                resident,
+            })]
+        };
+        assert_eq!(columns(0), used(20 << 20));
+        assert_eq!(columns(30 << 20), used(50 << 20));
     }
 
     #[test]
@@ -242,6 +274,7 @@ mod tests {
                         let mut buffer = Buffer::empty(area);
                         Curve {
                             points,
+                            reserved: u64::from(width),
                             palette,
                             ended: true,
                         }

@@ -17,8 +17,6 @@ use ratatui::text::{Line, Span};
 
 /// The width of the figures in columns.
 const FIGURES_WIDTH: u16 = 31;
-/// The height of the figures in lines.
-const FIGURES_HEIGHT: u16 = 11;
 /// The largest height of the curve in lines.
 const CURVE_HEIGHT_MAX: u16 = 20;
 /// The smallest width in columns at which the legend is to the right of the map.
@@ -40,22 +38,25 @@ pub(super) fn draw(
         frame.render_widget(Line::styled(text, palette.style(Role::Warning)), area);
         return;
     };
-    let upper = (area.height * 2 / 5).clamp(FIGURES_HEIGHT, CURVE_HEIGHT_MAX);
-    let rows = [
+    let rows = figure_rows(figures);
+    let least = u16::try_from(rows.len() + 1).unwrap_or(CURVE_HEIGHT_MAX);
+    let upper = (area.height * 2 / 5).clamp(least.min(CURVE_HEIGHT_MAX), CURVE_HEIGHT_MAX);
+    let heights = [
         Constraint::Length(1),
         Constraint::Length(upper),
         Constraint::Min(0),
     ];
-    let [title, upper, lower] = inside(area, 1, 0).layout(&Layout::vertical(rows));
+    let [title, upper, lower] = inside(area, 1, 0).layout(&Layout::vertical(heights));
     frame.render_widget(heading(guest, figures, palette, title.width), title);
     let columns = [Constraint::Length(FIGURES_WIDTH), Constraint::Min(0)];
     let [left, right] = upper.layout(&Layout::horizontal(columns));
     let ended = matches!(guest.state, State::Ended(_));
-    draw_figures(figures, palette, frame, left);
+    draw_figures(figures, rows, palette, frame, left);
     match focus {
         Some(focus) if !(ended && focus.points.is_empty()) => {
             let curve = Curve {
                 points: &focus.points,
+                reserved: figures.reserved_bytes.unwrap_or(0),
                 palette,
                 ended,
             };
@@ -104,16 +105,52 @@ fn heading(guest: &Guest, figures: &Figures, palette: Palette, width: u16) -> Li
     ])
 }
 
-fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
-    if area.is_empty() {
-        return;
-    }
+/// A figure: its name, its value, and the sign of the curve that stands for it.
+type FigureRow = (&'static str, String, Option<Role>);
+
+/// Returns the rows of the figures. An empty balloon has none, and neither has reserved memory if
+/// there is none.
+fn figure_rows(figures: &Figures) -> Vec<FigureRow> {
     let bytes = |bytes: Option<u64>| {
         bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Rounded(bytes).to_string())
     };
     let rate = |rate: Option<f64>| {
         rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{} /s", Rate(rate)))
     };
+    let mut rows = vec![
+        ("memory", bytes(Some(figures.memory_bytes)), None),
+        ("used", bytes(figures.used_bytes), Some(Role::Used)),
+        ("  files", bytes(figures.page_cache_bytes), None),
+    ];
+    let others = [
+        ("reserved", figures.reserved_bytes, Some(Role::Used)),
+        ("balloon", figures.balloon_bytes, None),
+    ];
+    let others = others.into_iter();
+    let others = others.filter(|(_, amount, _)| amount.is_some_and(|amount| amount > 0));
+    rows.extend(others.map(|(name, amount, mark)| (name, bytes(amount), mark)));
+    rows.extend([
+        ("free", bytes(figures.free_bytes), None),
+        ("resident", bytes(Some(figures.resident_bytes)), None),
+        ("gap", bytes(figures.gap_bytes), Some(Role::Held)),
+        ("QEMU", bytes(figures.overhead_bytes), None),
+        ("returned", bytes(returned(figures)), None),
+        ("reports", rate(figures.reports_per_s), None),
+        ("faults", rate(figures.faults_per_s), None),
+    ]);
+    rows
+}
+
+fn draw_figures(
+    figures: &Figures,
+    rows: Vec<FigureRow>,
+    palette: Palette,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) {
+    if area.is_empty() {
+        return;
+    }
     let plural = if figures.cpus == 1 { "" } else { "s" };
     let machine = format!(
         "{} on {}, {} CPU{plural}, {}",
@@ -122,18 +159,6 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
         figures.cpus,
         figures.give_back
     );
-    let rows = [
-        ("memory", bytes(Some(figures.memory_bytes)), None),
-        ("used", bytes(figures.used_bytes), Some(Role::Used)),
-        ("  files", bytes(figures.page_cache_bytes), None),
-        ("free", bytes(figures.free_bytes), None),
-        ("resident", bytes(Some(figures.resident_bytes)), None),
-        ("gap", bytes(figures.gap_bytes), Some(Role::Held)),
-        ("QEMU", bytes(figures.overhead_bytes), None),
-        ("returned", bytes(returned(figures)), None),
-        ("reports", rate(figures.reports_per_s), None),
-        ("faults", rate(figures.faults_per_s), None),
-    ];
     let buffer = frame.buffer_mut();
     let width = usize::from(area.width);
     let kills = kills(figures);

@@ -8,11 +8,12 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::Memory,
     Column::Used,
     Column::Cache,
     Column::Free,
+    Column::Balloon,
     Column::Resident,
     Column::Gap,
     Column::Overhead,
@@ -49,7 +50,11 @@ const BESIDE_FROM: u16 = 112;
 /// Draws the help screen into `area`: the meanings of columns and of the signs of the map. Lines
 /// that do not fit are left out.
 pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
-    let area = inside(area, 2, 1);
+    // At the smallest size, the last line is just above the keys.
+    let area = Rect {
+        height: area.height.saturating_sub(1),
+        ..inside(area, 2, 1)
+    };
     let buffer = frame.buffer_mut();
     let heading = palette.style(Role::Heading);
     let mut line = |x: u16, y: u16, sign: &str, style: Style, text: &str, at: u16| {

@@ -134,7 +134,7 @@ fn draw_guest(
                 let cells = scaled.div_ceil(u128::from(figures.memory_bytes.max(1)));
                 u16::try_from(cells).unwrap_or(bar).min(bar)
             };
-            let used = share(figures.used_bytes.unwrap_or(0));
+            let used = share(figures.kept_bytes().unwrap_or(0));
             let resident = share(figures.resident_bytes);
             let ended = matches!(guest.state, State::Ended(_));
             for cell in 0..bar {

@@ -81,6 +81,8 @@ pub(crate) mod tests {
             memory_bytes: 4 << 30,
             cpus: 2,
             used_bytes: Some(used),
+            balloon_bytes: Some(0),
+            reserved_bytes: None,
             page_cache_bytes: Some(1 << 20),
             free_bytes: Some((4u64 << 30).saturating_sub(used)),
             resident_bytes: resident,

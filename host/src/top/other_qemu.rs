@@ -55,8 +55,16 @@ impl OtherQemu {
     /// process cannot be read.
     pub(super) fn look(&mut self) -> Result<Figures, BalloonError> {
         let mut balloon = Balloon::connect(&self.path)?;
-        let memory = balloon.memory()?;
+        let before = balloon.memory()?;
         let stats = self.ask(&mut balloon)?;
+        let full = balloon.full_memory()?;
+        let memory = full.all;
+        // The statistics are from a moment between the two answers. Memory in the balloon must not
+        // seem to be used, so the larger balloon counts.
+        let left = balloon.memory()?.min(before);
+        let ballooned = full.balloonable.saturating_sub(left);
+        let yields = balloon.yields()?;
+        let parts = stats.and_then(|stats| Parts::new(memory, ballooned, yields, stats));
         let name = balloon.name()?.unwrap_or_else(|| {
             let stem = self.path.file_stem().unwrap_or(self.path.as_os_str());
             stem.to_string_lossy().into_owned()
@@ -64,14 +72,6 @@ impl OtherQemu {
         let up = up(balloon.pid).unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let resident = balloon.resident()?;
-        // The guest may report any numbers. It has at most the memory that it was given.
-        let free = stats
-            .and_then(|stats| stats.free)
-            .map(|free| free.min(memory));
-        let total = stats.map(|stats| stats.total.min(memory));
-        let used = total
-            .zip(free)
-            .map(|(total, free)| total.saturating_sub(free));
         let faults = stats.and_then(|stats| stats.faults);
         let figures = Figures {
             name,
@@ -87,11 +87,16 @@ impl OtherQemu {
             up_s: up.as_secs_f64(),
             memory_bytes: memory,
             cpus: balloon.cpus()?.try_into().unwrap_or(u32::MAX),
-            used_bytes: used,
+            used_bytes: parts.map(|parts| parts.used),
+            balloon_bytes: Some(ballooned),
+            reserved_bytes: parts.map(|parts| parts.reserved),
             page_cache_bytes: stats.and_then(|stats| stats.files),
-            free_bytes: free,
+            free_bytes: parts.map(|parts| parts.free),
             resident_bytes: resident,
-            gap_bytes: used.map(|used| resident.saturating_sub(used)),
+            gap_bytes: parts.map(|parts| {
+                let kept = parts.used.saturating_add(parts.reserved);
+                resident.saturating_sub(kept)
+            }),
             overhead_bytes: None,
             overhead_pss_bytes: None,
             oom_kills: None,
@@ -156,6 +161,37 @@ impl OtherQemu {
         let more = faults?.checked_sub(before)?;
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         Some(more as f64 / then.elapsed().as_secs_f64().max(1e-3))
+    }
+}
+
+/// The parts of a guest's memory in bytes. With the balloon they add up to its memory, unless the
+/// guest reports wrong numbers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Parts {
+    used: u64,
+    free: u64,
+    /// What the guest's kernel does not manage.
+    reserved: u64,
+}
+
+impl Parts {
+    /// Divides `memory` bytes, of which `ballooned` are in the balloon. `yields` says whether the
+    /// guest may take pages back out of it. Returns `None` if `stats` have no free memory. The
+    /// guest may report any numbers, so each part is at most `memory`.
+    fn new(memory: u64, ballooned: u64, yields: bool, stats: BalloonStats) -> Option<Self> {
+        // As long as Linux may take pages back, it counts them as its own, and as used.
+        let total = if yields {
+            stats.total
+        } else {
+            stats.total.saturating_add(ballooned)
+        };
+        let total = total.min(memory);
+        let free = stats.free?.min(total);
+        Some(Self {
+            used: (total - free).saturating_sub(ballooned),
+            free,
+            reserved: memory - total,
+        })
     }
 }
 
@@ -246,6 +282,37 @@ fn watch(mut guest: OtherQemu, wished: &Receiver<()>, seen: &Mutex<BTreeMap<Gues
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_used_free_reserved_or_in_the_balloon() {
+        let stats = |total, free| BalloonStats {
+            total,
+            available: 0,
+            free,
+            files: None,
+            faults: None,
+            at: 1,
+        };
+        let parts = |ballooned, yields, total, free| {
+            let parts = Parts::new(1000, ballooned, yields, stats(total, Some(free)));
+            parts.map(
+                |Parts {
+                     used,
+                     free,
+                     reserved,
+                 }| [used, free, reserved],
+            )
+        };
+        assert_eq!(parts(0, true, 900, 700), Some([200, 700, 100]));
+        // The balloon has 300.
+        assert_eq!(parts(300, true, 900, 400), Some([200, 400, 100]));
+        assert_eq!(parts(300, false, 600, 400), Some([200, 400, 100]));
+        assert_eq!(Parts::new(1000, 300, true, stats(900, None)), None);
+        // Numbers that cannot be.
+        assert_eq!(parts(300, true, u64::MAX, u64::MAX), Some([0, 1000, 0]));
+        assert_eq!(parts(0, false, 10, 20), Some([0, 10, 990]));
+        assert_eq!(parts(1000, true, 500, 400), Some([0, 400, 500]));
+    }
 
     #[test]
     fn a_process_is_up_for_some_time() {

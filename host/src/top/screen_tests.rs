@@ -7,7 +7,7 @@ use super::draw;
 use super::feed::{Focus, Snapshot};
 use super::palette::Palette;
 use super::tests::figures;
-use crate::registry::{BlockMap, Cell, Counts, GuestId, Moment, Presence, Region};
+use crate::registry::{BlockMap, Cell, Counts, Figures, GuestId, Moment, Presence, Region};
 use crate::text::hostile::{HOSTILE, assert_harmless};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -313,7 +313,7 @@ fn keys_select_sort_and_end() {
     }
     assert_eq!(app.sort, Column::Resident);
     key(&mut app, KeyCode::Char('S'));
-    assert_eq!(app.sort, Column::Free);
+    assert_eq!(app.sort, Column::Balloon);
     assert_eq!(app.looked_at(), None);
     key(&mut app, KeyCode::Enter);
     assert_eq!(app.looked_at(), Some(id("idle")));
@@ -323,6 +323,38 @@ fn keys_select_sort_and_end() {
     assert_eq!(key(&mut app, KeyCode::Char('q')), Outcome::Quit);
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(app.key(control_c), Outcome::Quit);
+}
+
+#[test]
+fn a_balloon_and_reserved_memory_have_rows_where_there_are_any() {
+    let mut stock = figures("stock", 1 << 30);
+    stock.balloon_bytes = Some(200 << 20);
+    stock.reserved_bytes = Some(61 << 20);
+    let rows = |figures: Figures| {
+        let mut app = App::new(Column::Name);
+        let found = (id("stock"), Presence::Here(Box::new(figures)));
+        let seen = Snapshot {
+            guests: BTreeMap::from([found]),
+            ..Snapshot::default()
+        };
+        app.update(seen, Instant::now());
+        key(&mut app, KeyCode::Enter);
+        drawn(&app, PLAIN, 80, 24)
+    };
+    let text = rows(stock.clone());
+    for row in [
+        "balloon        200.0 MiB",
+        "reserved        61.0 MiB",
+        "faults            120 /s",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    (stock.balloon_bytes, stock.reserved_bytes) = (Some(0), None);
+    let text = rows(stock);
+    assert!(
+        !text.contains("balloon") && !text.contains("reserved"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! does not, and compaction moves its pages.
 
 use crate::ebb::{Holder, TIMEOUT};
+use crate::paused::until;
 use crate::scratch::Scratch;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -114,6 +115,50 @@ fn inflated(folder: &Scratch) -> (Holder, Qmp) {
     let mut qmp = Qmp::connect(&socket);
     qmp.set(INFLATED);
     (holder, qmp)
+}
+
+/// Shows that memory in a balloon counts as neither used nor free with both kernels, and that a
+/// stock guest's figures add up to its RAM.
+#[test]
+fn memory_in_a_balloon_is_neither_used_nor_free() {
+    const BALLOON: u64 = 200 << 20;
+    const SLACK: u64 = 24 << 20;
+    let folder = Scratch::new("balloon-figures");
+    for kernel in ["ebb", "linux"] {
+        let socket = folder.folder().join(kernel);
+        let monitor = with_monitor(&socket);
+        let mut options = vec!["-m", "512M", "-c", "2", "--kernel", kernel];
+        options.extend(monitor.iter().map(String::as_str));
+        let mut holder = Holder::start(&options);
+        holder.tell("take 1", "taken");
+        let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(u64::MAX);
+        let used = |figures: &Value| number(figures, "used_bytes");
+        let before = until(&holder.guest, "its figures", |figures| {
+            number(figures, "balloon_bytes") == 0 && used(figures) < MEMORY
+        });
+        let mut qmp = Qmp::connect(&socket);
+        for balloon in [BALLOON, 0] {
+            qmp.set(MEMORY - balloon);
+            let told = until(&holder.guest, "the balloon", |figures| {
+                number(figures, "balloon_bytes") == balloon
+                    && used(figures) < used(&before) + SLACK
+                    && number(figures, "free_bytes")
+                        .abs_diff(number(&before, "free_bytes") - balloon)
+                        < SLACK
+            });
+            let parts = ["used_bytes", "balloon_bytes", "free_bytes"];
+            let sum: u64 = parts.map(|name| number(&told, name)).iter().sum();
+            if kernel == "linux" {
+                assert_eq!(sum + number(&told, "reserved_bytes"), MEMORY, "{told}");
+                let kept = used(&told) + number(&told, "reserved_bytes");
+                let gap = number(&told, "resident_bytes").saturating_sub(kept);
+                assert_eq!(number(&told, "gap_bytes"), gap, "{told}");
+            } else {
+                assert!(told["reserved_bytes"].is_null(), "{told}");
+                assert!((MEMORY - SLACK..=MEMORY).contains(&sum), "{told}");
+            }
+        }
+    }
 }
 
 #[test]

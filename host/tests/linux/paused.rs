@@ -63,7 +63,7 @@ fn figures(guest: &Guest) -> Value {
 
 /// Waits until the figures satisfy `wanted`, and returns them.
 #[track_caller]
-fn until(guest: &Guest, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn until(guest: &Guest, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
     loop {
         let figures = figures(guest);

@@ -50,6 +50,8 @@ pub(crate) struct Reading {
     pub(crate) reported_frames: u64,
     /// The number of frames that files occupy.
     pub(crate) file_frames: u64,
+    /// The number of frames in the balloon, at most the number of the guest's frames.
+    pub(crate) ballooned_frames: u64,
     /// The number of page faults.
     pub(crate) faults: u64,
     /// The counters of the hugetlb pools of 2 MiB and of 1 GiB pages; `None` for a pool that does
@@ -146,6 +148,9 @@ impl Header {
                 .cast_signed()
                 .max(0)
                 .cast_unsigned()
+                .min(self.ram.frames()),
+            ballooned_frames: self
+                .u64(offset_of!(GuestHeader, ballooned_frames))?
                 .min(self.ram.frames()),
             faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
             huge_pages: [self.huge_pages(0), self.huge_pages(1)],
@@ -424,6 +429,18 @@ mod tests {
         assert_eq!((status.code(), status.signal()), (7, None));
         put32(&ram, offset_of!(GuestHeader, stage), 99);
         assert!(header.read().is_none());
+    }
+
+    #[test]
+    fn a_balloon_is_no_larger_than_memory() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        for (told, frames) in [(0, 0), (7, 7), (256, 256), (u64::MAX, 256)] {
+            put64(&ram, offset_of!(GuestHeader, ballooned_frames), told);
+            assert_eq!(header.read().unwrap().ballooned_frames, frames);
+        }
     }
 
     #[test]

@@ -41,9 +41,12 @@ impl Guest for EbbGuest {
         let counts = self.header.counts(&reading);
         Sample {
             used: counts.map(|counts| {
-                let used = bytes(counts.used).saturating_add(self.image_bytes);
+                // The allocator has handed out the frames in the balloon, too.
+                let frames = counts.used.saturating_sub(reading.ballooned_frames);
+                let used = bytes(frames).saturating_add(self.image_bytes);
                 used.min(self.header.memory_bytes())
             }),
+            ballooned: counts.map(|_| bytes(reading.ballooned_frames)),
             free: counts.map(|counts| bytes(counts.free)),
             unreported: counts.map(|counts| bytes(counts.unreported)),
             reported: Some(bytes(reading.reported_frames)),

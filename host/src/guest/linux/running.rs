@@ -59,6 +59,8 @@ struct State {
     /// Why the guest did not run the program.
     complaint: Option<Complaint>,
     statistics: Option<Statistics>,
+    /// The last two sizes of the balloon that QEMU told, in bytes, the later one first.
+    balloon: [Option<u64>; 2],
     /// Whether the control port is closed.
     gone: bool,
     /// Whether the virtual CPUs are stopped.
@@ -68,8 +70,11 @@ struct State {
 /// The balloon's statistics: amounts in bytes, and a number of page faults.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Statistics {
-    used: u64,
+    /// Used memory and that in the balloon.
+    taken: u64,
     free: u64,
+    /// The part of the RAM that the kernel does not manage.
+    reserved: u64,
     file: Option<u64>,
     faults: Option<u64>,
 }
@@ -82,15 +87,29 @@ impl Statistics {
         // QEMU sets a statistic that the guest does not send to all ones.
         let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
         let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
-        let free = tag("stat-free-memory")?;
+        let (total, free) = (tag("stat-total-memory")?, tag("stat-free-memory")?);
         Some(Self {
-            used: tag("stat-total-memory")?.checked_sub(free)?.min(memory),
+            taken: total.checked_sub(free)?.min(memory),
             free: free.min(memory),
+            // The guest has more than its RAM if memory was plugged in.
+            reserved: memory.saturating_sub(total),
             file: tag("stat-disk-caches").map(|file| file.min(memory)),
             // Linux includes major faults in this count, although the statistic is named minor
             // faults.
             faults: faults.map(|(minor, _)| minor),
         })
+    }
+}
+
+impl State {
+    /// Returns the bytes that the guest uses and those in its balloon, which are together those
+    /// that `statistics` count as taken.
+    fn used_and_ballooned(&self, statistics: Statistics) -> (u64, u64) {
+        // The statistics are from a moment between the two answers. Memory in the balloon must not
+        // seem to be used, so the larger size counts.
+        let ballooned = self.balloon.into_iter().max().flatten();
+        let ballooned = ballooned.unwrap_or(0).min(statistics.taken);
+        (statistics.taken - ballooned, ballooned)
     }
 }
 
@@ -175,13 +194,14 @@ impl LinuxGuest {
         self.changed.notify_all();
     }
 
-    /// Asks QEMU for the balloon's statistics periodically, until the control port is closed or
-    /// QEMU ends. Pauses while the virtual CPUs are stopped.
+    /// Asks QEMU for the balloon's size and statistics periodically, until the control port is
+    /// closed or QEMU ends. Pauses while the virtual CPUs are stopped.
     fn inquire(&self, mut monitor_sender: MonitorSender) {
         let set = |seconds: u32| {
             json!({"execute": "qom-set", "arguments":
                 {"path": BALLOON, "property": INTERVAL, "value": seconds}})
         };
+        let size = json!({"execute": "query-balloon"});
         let get = json!({"execute": "qom-get", "arguments":
             {"path": BALLOON, "property": STATISTICS}});
         if !self.wait_until_up() {
@@ -199,7 +219,10 @@ impl LinuxGuest {
                 thread::sleep(ANSWER);
                 again
             };
-            if asked.and_then(|()| monitor_sender.ask(&get)).is_err() {
+            let asked = asked
+                .and_then(|()| monitor_sender.ask(&size))
+                .and_then(|()| monitor_sender.ask(&get));
+            if asked.is_err() {
                 return;
             }
             let state = self.lock();
@@ -230,8 +253,13 @@ impl Guest for LinuxGuest {
 
     fn look(&self) -> Sample {
         let state = self.lock();
+        let used = state
+            .statistics
+            .map(|statistics| state.used_and_ballooned(statistics));
         Sample {
-            used: state.statistics.map(|statistics| statistics.used),
+            used: used.map(|(used, _)| used),
+            ballooned: used.map(|(_, ballooned)| ballooned),
+            reserved: state.statistics.map(|statistics| statistics.reserved),
             free: state.statistics.map(|statistics| statistics.free),
             file: state.statistics.and_then(|statistics| statistics.file),
             faults: state.statistics.and_then(|statistics| statistics.faults),
@@ -262,6 +290,9 @@ impl Guest for LinuxGuest {
     fn learn(&self, answer: &Value) {
         if let Some(statistics) = Statistics::parse(answer, self.memory) {
             self.lock().statistics = Some(statistics);
+        } else if let Some(left) = answer.get("actual").and_then(Value::as_u64) {
+            let mut state = self.lock();
+            state.balloon = [Some(self.memory.saturating_sub(left)), state.balloon[0]];
         }
     }
 
@@ -354,6 +385,47 @@ mod tests {
     }
 
     #[test]
+    fn a_balloon_and_what_linux_reserved_are_neither_used_nor_free() {
+        let memory = 1000;
+        let guest = LinuxGuest::new(1, memory, false);
+        let statistics = |total: u64, free: u64| {
+            let stats = json!({"stat-total-memory": total, "stat-free-memory": free});
+            json!({ "stats": stats })
+        };
+        let parts = || {
+            let seen = guest.look();
+            let parts = [seen.used, seen.ballooned, seen.reserved, seen.free];
+            parts.map(|part| part.expect("it is known"))
+        };
+        assert_eq!(guest.look().ballooned, None);
+        guest.learn(&statistics(900, 700));
+        assert_eq!(parts(), [200, 0, 100, 700]);
+        // The balloon is inflated: it grows before the statistics do, or after them.
+        guest.learn(&json!({"actual": 700}));
+        assert_eq!(parts(), [0, 200, 100, 700]);
+        guest.learn(&statistics(900, 400));
+        assert_eq!(parts(), [200, 300, 100, 400]);
+        // It is deflated, and the statistics are still those from before.
+        guest.learn(&json!({"actual": 1000}));
+        assert_eq!(parts(), [200, 300, 100, 400]);
+        guest.learn(&json!({"actual": 1000}));
+        guest.learn(&statistics(900, 700));
+        assert_eq!(parts(), [200, 0, 100, 700]);
+        for lie in [0, u64::MAX] {
+            guest.learn(&json!({"actual": lie}));
+            assert_eq!(parts().iter().sum::<u64>(), memory, "{lie}");
+        }
+        // Memory was plugged in.
+        for _ in 0..2 {
+            guest.learn(&json!({"actual": 1000}));
+        }
+        guest.learn(&statistics(1500, 700));
+        assert_eq!(parts(), [800, 0, 0, 700]);
+        guest.learn(&json!({}));
+        assert_eq!(parts(), [800, 0, 0, 700]);
+    }
+
+    #[test]
     fn statistics_are_allegations() {
         let answer = json!({"last-update": 1, "stats": {
             "stat-total-memory": 1000, "stat-free-memory": 400,
@@ -361,8 +433,9 @@ mod tests {
         assert_eq!(
             Statistics::parse(&answer, 1 << 30),
             Some(Statistics {
-                used: 600,
+                taken: 600,
                 free: 400,
+                reserved: (1 << 30) - 1000,
                 file: None,
                 faults: Some(7)
             })
@@ -372,8 +445,9 @@ mod tests {
         assert_eq!(
             Statistics::parse(&lie, 1000),
             Some(Statistics {
-                used: 1000,
+                taken: 1000,
                 free: 1000,
+                reserved: 0,
                 file: Some(1000),
                 faults: None
             }),

@@ -60,7 +60,7 @@ pub(super) const DOCUMENTS: &[Document] = &[
         text: "Prints one object on a line when all steps are done.",
         example: r#"{"guest": "job", "pid": 4711, "target_bytes": null, "resident_before_bytes": 640163840,
  "resident_after_bytes": 7970816, "reclaimed_bytes": 632193024,
- "steps": [{"step": "free", "reclaimed_bytes": 632193024}]}"#,
+ "steps": [{"step": "free", "reclaimed_bytes": 632193024, "resident_after_bytes": 7970816}]}"#,
         schema: || schema_of::<Outcome>(Direction::Written),
     },
     Document {
@@ -97,8 +97,8 @@ pub(super) const DOCUMENTS: &[Document] = &[
         heading: "`ebb run --timeline FILE`",
         text: "Writes an object a line while the guest runs: every 50 ms, and every 5 ms while the \
                resident memory changes. The schema is that of one line.",
-        example: r#"{"t_ms": 150.125, "monotonic_s": 5301.25, "used": 9437184, "resident": 8290304, "unreported": 0, "reported": 0,
- "taken": 0, "reports": 0, "ranges": 0, "file": 1048576, "faults": 120}"#,
+        example: r#"{"t_ms": 150.125, "monotonic_s": 5301.25, "used": 9437184, "ballooned": 0, "resident": 8290304, "unreported": 0,
+ "reported": 0, "taken": 0, "reports": 0, "ranges": 0, "file": 1048576, "faults": 120}"#,
         schema: || schema_of::<Line<'_>>(Direction::Written),
     },
     Document {

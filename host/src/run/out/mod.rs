@@ -32,6 +32,7 @@ use receive::Fault;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tree::Tree;
 
@@ -91,6 +92,11 @@ impl Outs {
     pub(super) fn go_to_others(&self) -> bool {
         let mut destinations = self.destinations.iter();
         destinations.any(|one| one.belongs_to_another())
+    }
+
+    /// Returns the paths on the host of all copies.
+    pub(super) fn host_paths(&self) -> impl Iterator<Item = &Path> {
+        self.destinations.iter().map(|one| one.path.as_path())
     }
 
     /// Returns the command line by which the guest's program sends the files ([`boot::OUT`]): the

@@ -14,6 +14,7 @@ use super::frame::FrameRef;
 pub use super::helpers::Exchanged;
 use super::helpers::HELPERS;
 use super::memmap::{Descriptor, Kind};
+use crate::arch::header::HEADER;
 use crate::sync::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::Frame;
@@ -54,6 +55,8 @@ pub fn push(frame: FrameRef) {
     }
     descriptor.set_owner(LISTED);
     *first = Some(frame);
+    // Relaxed: a figure for the host, which stands for itself.
+    HEADER.ballooned_frames.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Removes the frame that was added last. Returns `None` if the list is empty.
@@ -91,6 +94,8 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
     link(&descriptor.next, None);
     link(&descriptor.previous, None);
     descriptor.set_owner(0);
+    // Relaxed: as in `push`, which counted the frame.
+    HEADER.ballooned_frames.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: the reference that `push` gave up for the list, which had the frame.
     unsafe { FrameRef::from_counted(frame) }
 }

@@ -1,0 +1,71 @@
+//! Tells whether two paths that the user named lead to one file.
+
+use super::resolved_name::ResolvedName;
+use rustix::fs::fstat;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Returns whether a file created at `one` and a file created at `other` would be the same regular
+/// file. Neither path need exist. Links are followed. Returns `false` for pipes and devices, to
+/// which several writers may write, and for paths at which no file can be created.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
+        return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+/// Returns the device and inode number of the folder of `path`, and its name there. Returns `None`
+/// if there is no such folder.
+fn place(path: &Path) -> Option<(u64, u64, OsString)> {
+    let resolved = ResolvedName::find(path).ok()?;
+    let folder = fstat(&resolved.folder).ok()?;
+    Some((folder.st_dev, folder.st_ino, resolved.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::new_folder;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn paths_of_one_file_are_found_whether_it_exists_or_not() {
+        let folder = new_folder(&std::env::temp_dir(), "ebb-same-file").unwrap();
+        let path = |name: &str| folder.join(name);
+        fs::write(path("there"), "").unwrap();
+        fs::hard_link(path("there"), path("again")).unwrap();
+        fs::write(path("other"), "").unwrap();
+        symlink("there", path("link")).unwrap();
+        symlink("new", path("leads-to-new")).unwrap();
+        symlink(&folder, path("folder")).unwrap();
+        for (one, other, is_same) in [
+            ("there", "there", true),
+            ("there", "./there", true),
+            ("there", "again", true),
+            ("there", "link", true),
+            ("there", "folder/link", true),
+            ("new", "folder/./new", true),
+            ("new", "leads-to-new", true),
+            ("there", "other", false),
+            ("there", "new", false),
+            ("new", "newer", false),
+            ("none/new", "none/new", false),
+            ("/dev/null", "/dev/null", false),
+        ] {
+            assert_eq!(
+                is_same_file(&path(one), &path(other)),
+                is_same,
+                "{one} {other}"
+            );
+            assert_eq!(
+                is_same_file(&path(other), &path(one)),
+                is_same,
+                "{other} {one}"
+            );
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
