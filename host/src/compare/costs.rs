@@ -165,7 +165,8 @@ pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
         return;
     };
     let mut areas = vec![("resident_area", resident)];
-    // Memory in the balloon counts as used, so these areas would mean something else.
+    // While a balloon changes, the used memory is known only roughly: a stock guest tells its size
+    // and the rest one after the other.
     if run.give_back != GiveBackMode::Balloon {
         areas.extend([("used_area", used), ("excess_area", resident - used)]);
     }

@@ -145,7 +145,7 @@ fn key(app: &mut App, code: KeyCode) -> Outcome {
 }
 
 fn names(app: &App) -> Vec<String> {
-    let name = |figures: &crate::registry::Figures| figures.name.clone();
+    let name = |figures: &Figures| figures.name.clone();
     let guests = app.guests.iter();
     guests
         .filter_map(|guest| guest.figures.as_deref().map(name))

@@ -178,8 +178,8 @@ pub(super) struct Place {
 }
 
 impl Thread {
-    /// Makes a user thread that has never run. It starts in [`Owner::begin`] on `stack`, and then in
-    /// user mode with the registers in `frame` and the floating-point state `fpu`.
+    /// Makes a user thread that has never run. It starts in [`Owner::begin`] on `stack`. Then it
+    /// enters user mode with the registers in `frame` and the floating-point state `fpu`.
     pub fn user(stack: KernelStack, mut frame: UserFrame, fpu: Box<FpuState>) -> Self {
         frame.confine();
         let place = stack.top().cast::<UserFrame>().wrapping_sub(1);
