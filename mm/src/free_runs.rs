@@ -1,4 +1,4 @@
-//! Finds the free frames of partly used pageblocks in the bitmap of a paused guest.
+//! Finds the free frames of partly used and of isolated pageblocks in the bitmap of a paused guest.
 //!
 //! The host takes whole pageblocks from a guest by compare-and-swap, but no such step takes a
 //! single frame. So the frames that this module returns are safe to drop only while all CPUs of the
@@ -16,17 +16,17 @@ use crate::{
 impl Attached<'_> {
     /// Returns the runs of adjacent free frames in the pageblock that `block` describes, in
     /// ascending order. Reads the bitmap during the call, so `block` must have been read while the
-    /// guest is paused. Returns no run if `block` says that the pageblock is not partly used, or no
-    /// zone contains it. Frames in a per-CPU cache count as used. The runs stay free until a CPU of
-    /// the guest runs.
+    /// guest is paused. All of an isolated pageblock is free. Returns no run if `block` says that
+    /// the pageblock is neither partly used nor isolated, or if no zone contains it. Frames in a
+    /// per-CPU cache count as used. The runs stay free until a CPU of the guest runs.
     pub fn free_runs(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
         let start = block.start;
         let line = || {
             let (zone, index) = self.locate(start)?;
             self.zone(zone)?.arrays.bits.get(index)
         };
-        let is_partial = matches!(block.usage, Usage::Partial(_));
-        let used = is_partial.then(line).flatten().map(Used::of);
+        let has_runs = matches!(block.usage, Usage::Partial(_) | Usage::Isolated);
+        let used = has_runs.then(line).flatten().map(Used::of);
         let runs = used.into_iter().flat_map(Used::free_runs);
         runs.map(move |(first, frames)| FrameRange::new(start.offset(first.into()), frames.into()))
     }

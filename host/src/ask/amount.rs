@@ -5,10 +5,17 @@ pub(super) fn mebibytes(bytes: u64) -> String {
     text(tenths(bytes))
 }
 
+/// Returns the text of a change of resident memory from `before` to `after` bytes. The texts of
+/// successive changes add up: each begins with the amount with which the one before ends.
+pub(super) fn resident_change(before: u64, after: u64) -> String {
+    let (change, before, after) = (change(before, after), mebibytes(before), mebibytes(after));
+    format!("{change:>15}, resident {before} → {after}")
+}
+
 /// Returns by how much resident memory changed from `before` to `after` bytes: `1.5 MiB back` if it
 /// shrank or stayed, `1.5 MiB more` if it grew. The amount is the difference of the texts of
 /// [`mebibytes`], so printed amounts add up.
-pub(super) fn change(before: u64, after: u64) -> String {
+fn change(before: u64, after: u64) -> String {
     if tenths(after) > tenths(before) {
         format!("{} more", shrinking(after, before))
     } else {

@@ -5,9 +5,8 @@
 //! guest keeps its size, and the host keeps the memory until the guest uses it again. The comments
 //! on the fields of results are the text of docs/json.md.
 
-use super::amount::mebibytes;
+use super::amount::{mebibytes, resident_change};
 use super::json::print_json;
-use super::resident_change;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};

@@ -12,7 +12,7 @@ use crate::reclaim::steps;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
 use crate::text::{Size, stderr};
-use amount::{change, mebibytes, shrinking};
+use amount::{mebibytes, resident_change, shrinking};
 #[cfg(test)]
 pub(crate) use by_balloon::{BalloonOutcome, Deflated};
 use clap::Args;
@@ -212,13 +212,6 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         ));
     }
     Ok(MISSED)
-}
-
-/// Returns the text of a change of resident memory from `before` to `after` bytes. The texts of
-/// successive changes add up: each begins with the amount with which the one before ends.
-fn resident_change(before: u64, after: u64) -> String {
-    let (change, before, after) = (change(before, after), mebibytes(before), mebibytes(after));
-    format!("{change:>15}, resident {before} → {after}")
 }
 
 /// Returns whether the guest's virtual CPUs are stopped. Returns `false` if the guest does not

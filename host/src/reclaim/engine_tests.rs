@@ -6,8 +6,8 @@ use crate::guest::{EbbGuest, Header};
 use crate::machine::{HostPages, Machine};
 use crate::qemu::{RamMaker, Wish};
 use ebb_mm::{
-    Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
-    metadata_layout,
+    Allocator, Config, CpuCache, Frame, FrameRange, Mobility, Order, ReportSink, Reporter, Request,
+    Reserve, ZoneConfig, ZoneKind, metadata_layout,
 };
 use ebb_wire::header::memmap::DESCRIPTOR_BYTES;
 use ebb_wire::header::{GuestHeader, MAGIC, VERSION, memmap};
@@ -466,6 +466,57 @@ fn descriptors_of_pieces_go_where_they_fill_pages() {
         let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
         let left = [0, 1, 2, 3].map(|page| byte(ram, described + page * memmap::PAGE));
         assert_eq!(left, [7, 0, 0, 7]);
+    });
+}
+
+/// A guest that stops in the middle of a report: the host takes the memory that the guest has
+/// isolated for the report.
+struct StopsInReport<'a> {
+    memory: &'a FreeMemory,
+    vcpus: &'a Vcpus,
+    taken: Vec<u64>,
+}
+
+impl ReportSink for StopsInReport<'_> {
+    type Error = ();
+
+    fn report(&mut self, _: &[FrameRange]) -> Result<(), ()> {
+        let mut take = || {
+            self.taken
+                .push(self.memory.reclaim(u64::MAX).unwrap().bytes)
+        };
+        take();
+        self.vcpus.ask(Wish::Pause).unwrap();
+        assert!(self.vcpus.on_stop_event());
+        take();
+        take();
+        self.vcpus.ask(Wish::Resume).unwrap();
+        self.vcpus.on_resume_event();
+        Err(())
+    }
+}
+
+#[test]
+fn what_a_stopped_guest_was_about_to_report_goes() {
+    with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+        let mut cache = CpuCache::new();
+        let mut blocks = used(ram, allocator, &mut cache, 3);
+        let kept = blocks.pop().unwrap();
+        for block in blocks {
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut cache);
+        let (memory, vcpus, _monitor) = paused(memory, true);
+        let mut sink = StopsInReport {
+            memory: &memory,
+            vcpus: &vcpus,
+            taken: Vec::new(),
+        };
+        Reporter::new().pass_now(allocator, &mut sink);
+        let both = 2 * (BLOCK + DESCRIBED);
+        assert_eq!(sink.taken, [0, both, 0], "running, stopped, again");
+        assert_eq!(byte(ram, kept.address()), 7, "it is in use");
+        allocator.validate().unwrap();
     });
 }
 

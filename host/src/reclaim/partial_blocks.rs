@@ -1,9 +1,11 @@
-//! Drops the free frames of partly used pageblocks of a guest that `ebb pause` has stopped.
+//! Drops the free frames of partly used and of isolated pageblocks of a guest that `ebb pause` has
+//! stopped.
 //!
 //! A running guest could use such a frame at any moment, so the host takes only whole blocks from
 //! it. In huge pages of the host, a guest that has freed its memory then keeps up to 2 MiB for each
 //! block with a used frame. A stopped guest uses no free frame, and its bitmap shows which frames
-//! are free.
+//! are free. A block that the guest has isolated, such as for a report that it has not sent yet, is
+//! free too.
 //!
 //! The descriptors of the dropped frames go with them, where they fill whole pages.
 //!
@@ -44,11 +46,11 @@ pub(super) struct Dropped {
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of partly used blocks of `ram`, the memory of `guest`, which the allocator
-/// `attached` manages, and the descriptors of these frames. `still` keeps the CPUs stopped. Leaves
-/// out a block in one huge page if fewer than 32 of its frames are free. Stops when about `most`
-/// bytes have been dropped, when the CPUs should resume, or at the first range that the host cannot
-/// drop. Returns the amount and how the pass ended.
+/// Drops the free frames of partly used and of isolated blocks of `ram`, the memory of `guest`,
+/// which the allocator `attached` manages, and the descriptors of these frames. `still` keeps the
+/// CPUs stopped. Leaves out a partly used block in one huge page if fewer than 32 of its frames are
+/// free. Stops when about `most` bytes have been dropped, when the CPUs should resume, or at the
+/// first range that the host cannot drop. Returns the amount and how the pass ended.
 pub(super) fn drop_free_frames(
     ram: &GuestRam,
     guest: &dyn Guest,
@@ -96,11 +98,13 @@ pub(super) fn drop_free_frames(
     }
 }
 
-/// Returns whether `block` is partly used and has enough free frames to justify splitting its huge
-/// page.
+/// Returns whether `block` is isolated, or is partly used and has enough free frames to justify
+/// splitting its huge page.
 fn is_worth_it(ram: &GuestRam, block: &BlockView) -> bool {
-    let Usage::Partial(used) = block.usage else {
-        return false;
+    let used = match block.usage {
+        Usage::Partial(used) => used,
+        Usage::Isolated => return true,
+        _ => return false,
     };
     let free = PAGEBLOCK_FRAMES.saturating_sub(used.into());
     free >= WORTH_A_SPLIT || !ram.is_one_page(GuestAddress(block.start.address()))
