@@ -59,19 +59,22 @@ pub(crate) struct Part<'a> {
 impl<'a> Part<'a> {
     /// Begins a part. `counter` is `None` if the kernel has none.
     pub(crate) fn begin(counter: Option<&'a Counter>) -> Self {
+        // The time has all of the counted interrupts in it.
+        let begin_ns = monotonic_ns();
         Self {
             counter,
             count: count(counter),
-            begin_ns: monotonic_ns(),
+            begin_ns,
         }
     }
 
     /// Ends the part, and returns its counts.
     pub(crate) fn end(self) -> Meanwhile<'a> {
+        let counts = [self.count, count(self.counter)];
         Meanwhile {
             counter: self.counter,
             ns: monotonic_ns() - self.begin_ns,
-            counts: [self.count, count(self.counter)],
+            counts,
         }
     }
 }

@@ -62,13 +62,13 @@ pub(crate) struct CompareOptions {
     pub(crate) give_back: Vec<GiveBackMode>,
 
     /// Count instructions as the guest's time (1 ns each), on one CPU, so that figures repeat
-    /// exactly. Programs work until the guest has reported memory: `page-fault`, `memhog` and
-    /// `messaging` take about 40 minutes together
+    /// exactly. `page-fault`, `memhog` and `messaging` then do more work, so that guests report
+    /// memory meanwhile, and take about 40 minutes together
     #[arg(long)]
     pub(crate) icount: bool,
 
-    /// Rounds of each experiment [default: 3; 2 where instructions are counted; where guests take
-    /// turns 18 to 72]
+    /// Rounds of each experiment [default: 3 for most, 2 where instructions are counted; where
+    /// guests take turns 18 to 72]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 

@@ -88,8 +88,8 @@ pub(super) fn reported_in(
 }
 
 /// Returns a sentence for each experiment and guest whose counted figures are left out because no
-/// report happened, or of which it is not known. Guests that are compared with none that gives
-/// nothing back are only named for the first reason.
+/// report happened, or of which that is not known. A guest that is compared with no guest in the
+/// mode `off` is named only if its figures are left out.
 pub(super) fn sentences(runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     let counted = |run: &&Run| run.icount && run.outcome == Outcome::Ok;

@@ -5,6 +5,7 @@
 //! questions about the guest's memory. [`conclude`] computes bounds from them.
 
 use super::figure::{Figure, lower};
+use super::give_back_mode::GiveBackMode;
 use super::schema::Run;
 
 /// The metric of the requests by which a guest reported memory.
@@ -25,13 +26,17 @@ const QUESTIONS_TIMED: f64 = 4.0;
 
 /// Replaces the interrupts of a balloon in `figures` by the figure `reports`, with the same labels.
 /// It is the least number of requests that the interrupts prove, or 0 if there was none. Adds
-/// nothing where there may have been one.
+/// nothing where there may have been one, or where the host inflates the balloon.
 pub(super) fn conclude(run: &Run, figures: &mut Vec<Figure>) {
     let mut take = |metric: &str| -> Vec<Figure> {
         let is_it = |figure: &mut Figure| figure.metric == metric;
         figures.extract_if(.., is_it).collect()
     };
     let (interrupts, watched) = (take(INTERRUPTS), take(WATCHED));
+    // A balloon that the host changes interrupts for that, too.
+    if run.give_back == GiveBackMode::Balloon {
+        return;
+    }
     // A program prints the two one after the other.
     for (interrupts, watched) in interrupts.into_iter().zip(watched) {
         if let Some(value) = requests(interrupts.value, watched.value, run.icount) {

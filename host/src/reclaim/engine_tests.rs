@@ -512,7 +512,8 @@ fn what_a_stopped_guest_was_about_to_report_goes() {
             vcpus: &vcpus,
             taken: Vec::new(),
         };
-        Reporter::new().pass_now(allocator, &mut sink);
+        let (_, is_done) = Reporter::new().pass_now(allocator, &mut sink);
+        assert!(!is_done, "the report has failed");
         let both = 2 * (BLOCK + DESCRIBED);
         assert_eq!(sink.taken, [0, both, 0], "running, stopped, again");
         assert_eq!(byte(ram, kept.address()), 7, "it is in use");

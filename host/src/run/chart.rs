@@ -97,15 +97,17 @@ impl fmt::Display for Chart<'_> {
         writeln!(f, "  {:>11} +{}", "0", "-".repeat(COLUMNS))?;
         let seconds = format!("{:.1} s", end.as_secs_f64());
         writeln!(f, "  {:>11}  0 s{seconds:>width$}", "", width = COLUMNS - 3)?;
-        let reserved = match self.reserved {
-            Some(_) => ", or reserved by its kernel",
-            None => "",
+        let [taken, free] = match self.reserved {
+            Some(_) => [
+                "used or reserved by the guest",
+                "free, still held of the host",
+            ],
+            None => [
+                "used by the guest",
+                "free in the guest, still held of the host",
+            ],
         };
-        write!(
-            f,
-            "  {:>11}  {used} used by the guest{reserved}   {resident} free in the guest, still held of the host",
-            ""
-        )
+        write!(f, "  {:>11}  {used} {taken}   {resident} {free}", "")
     }
 }
 
@@ -166,7 +168,7 @@ mod tests {
         let (cells, chart) = bottom_up(Some(200));
         assert_eq!(cells, "...#####");
         assert!(
-            chart.contains("# used by the guest, or reserved by its kernel"),
+            chart.contains("# used or reserved by the guest   "),
             "{chart}"
         );
     }

@@ -15,7 +15,7 @@ use core::hash::{Hash, Hasher};
 use logic::errno::{Errno, SysResult};
 use logic::list::Sift;
 use machine::arch::clock::Nanos;
-use machine::sched::wait_table::{self, WaitTable};
+use machine::sched::wait_table::WaitTable;
 use machine::uaccess::atomic;
 
 const BUCKETS: usize = 1024;
@@ -102,42 +102,71 @@ struct Waiter {
     lock: Option<Key>,
 }
 
-type Bucket<'a> = wait_table::Bucket<'a, Waiter, BUCKETS>;
-
 static TABLE: WaitTable<Waiter, BUCKETS> = WaitTable::new();
 
-/// Wakes up to `limit` waiters of `key` in its `bucket` whose bits meet `bits`, oldest first, and
-/// returns their number.
-///
-/// All these waiters must be on their way to `lock` (`None`: to no lock). Stops at the first waiter
-/// with another lock and fails with `EINVAL`.
-fn wake_in(
-    bucket: &mut Bucket<'_>,
+/// The waiters that a waker chooses: those of the futex `key` whose bits meet `bits`.
+struct Choice {
     key: Key,
     limit: usize,
     bits: u32,
+    /// The lock to which all these waiters must be on their way; `None`: to no lock.
     lock: Option<Key>,
-) -> SysResult {
-    let mut count = 0;
-    let mut mixed = false;
-    bucket.wake(|waiter| {
-        if count == limit {
+    /// The number of waiters that were chosen.
+    count: usize,
+    /// Whether a waiter with another lock was met. The choice has ended there.
+    mixed: bool,
+}
+
+impl Choice {
+    fn new(key: Key, limit: usize, bits: u32, lock: Option<Key>) -> Self {
+        Self {
+            key,
+            limit,
+            bits,
+            lock,
+            count: 0,
+            mixed: false,
+        }
+    }
+
+    fn look(&mut self, waiter: &Waiter) -> Sift {
+        if self.count == self.limit {
             return Sift::Stop;
         }
-        if waiter.key != key {
+        if waiter.key != self.key {
             return Sift::Keep;
         }
-        if waiter.lock != lock {
-            mixed = true;
+        if waiter.lock != self.lock {
+            self.mixed = true;
             return Sift::Stop;
         }
-        if waiter.bits & bits == 0 {
+        if waiter.bits & self.bits == 0 {
             return Sift::Keep;
         }
-        count += 1;
+        self.count += 1;
         Sift::Take
-    });
-    if mixed { Err(Errno::EINVAL) } else { Ok(count) }
+    }
+
+    /// Returns the number of waiters that were chosen. Fails with `EINVAL` if a waiter with another
+    /// lock was met.
+    fn end(self) -> SysResult {
+        if self.mixed {
+            Err(Errno::EINVAL)
+        } else {
+            Ok(self.count)
+        }
+    }
+}
+
+/// Wakes up to `limit` waiters of `key` whose bits meet `bits`, oldest first, and returns their
+/// number.
+///
+/// All these waiters must be on their way to `lock` (`None`: to no lock). Stops at the first waiter
+/// with another lock and fails with `EINVAL`.
+fn wake_key(key: Key, limit: usize, bits: u32, lock: Option<Key>) -> SysResult {
+    let mut choice = Choice::new(key, limit, bits, lock);
+    TABLE.lock(key.bucket()).wake(|waiter| choice.look(waiter));
+    choice.end()
 }
 
 /// Wakes up to `limit` waiters of the futex at `address` whose bits meet `bits`. Returns the number
@@ -152,7 +181,7 @@ pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysRe
         return Err(Errno::EINVAL);
     }
     let key = Key::of(address, shared)?;
-    wake_in(&mut TABLE.lock(key.bucket()), key, limit, bits, None)
+    wake_key(key, limit, bits, None)
 }
 
 /// Waits at the futex at `address` if its word is `expected`. A wake-up whose bits meet `bits` ends
@@ -237,8 +266,7 @@ pub(crate) fn send_to_lock(
     if atomic::load_u32(from)? != expected {
         return Err(Errno::EAGAIN);
     }
-    let bucket = &mut TABLE.lock(key.bucket());
-    wake_in(bucket, key, limit, u32::MAX, Some(to))
+    wake_key(key, limit, u32::MAX, Some(to))
 }
 
 /// Waits like [`wait`] for a wake-up of the key `key`. `lock` is the lock that the task takes
@@ -269,8 +297,7 @@ fn wait_for(
         Err(error) => {
             if left.woken {
                 // The wake-up was meant for a task that really waits, so pass it on.
-                let key = left.value.key;
-                let _ = wake_in(&mut TABLE.lock(key.bucket()), key, 1, bits, lock);
+                let _ = wake_key(left.value.key, 1, bits, lock);
             }
             Err(error)
         }
@@ -356,7 +383,9 @@ pub(crate) fn requeue(
         return Err(Errno::EAGAIN);
     }
     let mut buckets = TABLE.lock_both(source.bucket(), target.bucket());
-    let woken = wake_in(buckets.from(), source, wake_limit, u32::MAX, None)?;
+    let mut choice = Choice::new(source, wake_limit, u32::MAX, None);
+    buckets.wake(|waiter| choice.look(waiter));
+    let woken = choice.end()?;
     let mut count = 0;
     let mut mixed = false;
     buckets.send(|waiter| {

@@ -259,6 +259,7 @@ fn wait(
     (owner.marks().waited_in).fetch_or(bit(key), Ordering::SeqCst);
     (task.marks().waits_for).store(owner_tid, Ordering::Relaxed);
     let inherits = task.priority() != 0;
+    let tid = task.tid();
     let left = bucket.wait(waiter, |waiting| {
         let is_gone = owner.marks().is_gone.load(Ordering::SeqCst) != 0;
         if is_gone || owner.tid() != owner_tid {
@@ -267,7 +268,7 @@ fn wait(
         if atomic::load_u32(address)? != word {
             return Err(Errno::EAGAIN);
         }
-        if closes_circle(&owner, task.tid()) {
+        if closes_circle(&owner, tid) {
             return Err(Errno::EDEADLK);
         }
         if inherits {

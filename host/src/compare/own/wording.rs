@@ -143,7 +143,9 @@ fn absent(row: &OwnRow, runs: &[(usize, Run)], column: usize) -> &'static str {
     };
     let is_refused = |run: &Run| {
         let left_out = reports::refused(run);
-        left_out.iter().any(|figure| figure.metric == row.metric)
+        left_out
+            .iter()
+            .any(|figure| (&figure.metric, &figure.labels) == (&row.metric, &row.labels))
     };
     let mut of_subject = runs
         .iter()

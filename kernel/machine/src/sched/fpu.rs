@@ -73,9 +73,11 @@ impl Current {
 
     /// Returns a copy of the state as it is now.
     pub fn fpu_copy(self) -> Box<FpuState> {
+        // Allocated first: an allocation may block, and a switch uses the state.
+        let place = Box::new_uninit();
         self.on_fpu(|state| {
             state.save();
-            Box::new(state.clone())
+            Box::write(place, state.clone())
         })
     }
 

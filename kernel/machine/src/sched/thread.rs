@@ -179,7 +179,8 @@ pub(super) struct Place {
 
 impl Thread {
     /// Makes a user thread that has never run. It starts in [`Owner::begin`] on `stack`. Then it
-    /// enters user mode with the registers in `frame` and the floating-point state `fpu`.
+    /// enters user mode with the registers in `frame`, confined ([`UserFrame::confine`]), and the
+    /// floating-point state `fpu`.
     pub fn user(stack: KernelStack, mut frame: UserFrame, fpu: Box<FpuState>) -> Self {
         frame.confine();
         let place = stack.top().cast::<UserFrame>().wrapping_sub(1);

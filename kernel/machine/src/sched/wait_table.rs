@@ -6,6 +6,7 @@
 //!
 //! An entry lies on the stack of its thread or in the thread's heap. Only this file sees entries:
 //! a thread waits inside a closure, and its entry has left the table when the closure has returned.
+//! The closure is `Send`, so it has no token with which it could end the thread.
 
 use super::thread::Thread;
 use crate::arch::clock::Nanos;
@@ -124,7 +125,7 @@ impl<T: Send, const N: usize> WaitTable<T, N> {
     pub fn wait_at_each<R>(
         &self,
         places: Vec<(usize, T)>,
-        body: impl FnOnce(&mut Several<'_, T, N>) -> R,
+        body: impl FnOnce(&mut Several<'_, T, N>) -> R + Send,
     ) -> Result<(R, Option<usize>), Errno> {
         let mut entries = Vec::new();
         entries
@@ -227,7 +228,7 @@ impl<T: Send, const N: usize> Bucket<'_, T, N> {
     /// calls `body`. When `body` has returned, the thread leaves the table. Returns how the wait
     /// ended.
     #[inline]
-    pub fn wait<R>(self, value: T, body: impl FnOnce(&Waiting<'_, T>) -> R) -> Left<R, T> {
+    pub fn wait<R>(self, value: T, body: impl FnOnce(&Waiting<'_, T>) -> R + Send) -> Left<R, T> {
         let Self {
             table,
             index,
@@ -255,10 +256,10 @@ pub struct Both<'a, T, const N: usize> {
     to: Option<Bucket<'a, T, N>>,
 }
 
-impl<'a, T: Send, const N: usize> Both<'a, T, N> {
-    /// Returns the first bucket.
-    pub fn from(&mut self) -> &mut Bucket<'a, T, N> {
-        &mut self.from
+impl<T: Send, const N: usize> Both<'_, T, N> {
+    /// Wakes threads that wait in the first bucket, as [`Bucket::wake`] does.
+    pub fn wake(&mut self, choose: impl FnMut(&mut T) -> Sift) {
+        self.from.wake(choose);
     }
 
     /// Visits the threads that wait in the first bucket, the longest-waiting first, and calls

@@ -4,6 +4,7 @@ use super::hal::Platform;
 use super::pci::{self, ConfigPorts};
 use crate::arch::{interrupt, io_apic, map_device};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::pci::bus::{Command, PciRoot};
@@ -42,9 +43,17 @@ impl Found {
     }
 }
 
-/// Finds all devices and calls `take` with each, in their order on the bus. Called once, by the
-/// first CPU.
+/// Whether [`each`] was called.
+static FOUND: AtomicBool = AtomicBool::new(false);
+
+/// Finds all devices and calls `take` with each, in their order on the bus.
+///
+/// # Panics
+/// If it was called before: each device is handed out once.
 pub fn each(take: impl FnMut(Found)) {
+    // Relaxed: the first CPU calls it.
+    let before = FOUND.swap(true, Ordering::Relaxed);
+    assert!(!before, "devices are found once");
     if pci::is_present() {
         on_pci(take);
     } else {

@@ -92,8 +92,8 @@ pub(crate) fn exit_thread(status: WaitStatus, token: &mut Token) -> ! {
     }
     drop(gone);
     drop(process);
-    // SAFETY: the thread waits in no queue. Queues are entered only inside closures, and a closure
-    // has no token.
+    // SAFETY: the thread waits in no queue. Queues are entered only inside closures, and no closure
+    // that runs there has the token, which this function takes.
     unsafe { sched::exit_current() }
 }
 
