@@ -79,21 +79,26 @@ fn counted_costs_are_within_their_bounds() {
 fn a_guest_holds_little() {
     const MIB: f64 = 1024.0 * 1024.0;
     let scratch = Scratch::new("promises");
-    let record = scratch.path("record");
-    let options = ["-m", "1G", "-c", "2", "--record", &record];
-    ebb::run(600, &options, &["sleep", "3"]).expect(0);
-    let text = std::fs::read_to_string(&record).expect("a record");
-    let record: Value = serde_json::from_str(&text).expect("JSON");
-    let memory = |key: &str| {
-        let value = record.pointer(key).and_then(Value::as_f64);
-        value.unwrap_or_else(|| panic!("no {key}:\n{text}")) / MIB
+    let held = |cpus: &str| {
+        let record = scratch.path(cpus);
+        let options = ["-m", "1G", "-c", cpus, "--record", &record];
+        ebb::run(600, &options, &["sleep", "3"]).expect(0);
+        let text = std::fs::read_to_string(&record).expect("a record");
+        let record: Value = serde_json::from_str(&text).expect("JSON");
+        ["/resident_at_start", "/summary/qemu"].map(|key| {
+            let value = record.pointer(key).and_then(Value::as_f64);
+            value.unwrap_or_else(|| panic!("no {key}:\n{text}")) / MIB
+        })
     };
+    let [one, _] = held("1");
+    let [two, beside] = held("2");
     let program = std::fs::metadata(env!("CARGO_BIN_EXE_ebb")).expect("it is built");
     #[expect(clippy::cast_precision_loss, reason = "some MiB")]
     let size = program.len() as f64 / MIB;
     are_kept(&[
-        ("resident", memory("/resident_at_start")),
-        ("beside", memory("/summary/qemu")),
+        ("resident", one),
+        ("resident-cpu", two - one),
+        ("beside", beside),
         ("command", size),
     ]);
 }
