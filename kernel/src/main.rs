@@ -24,7 +24,7 @@ mod procfs;
 mod syscall;
 mod vm;
 
-use machine::arch::{self, BootInfo, Entries, ExitToUser, Syscall, UserFault, UserStore};
+use machine::arch::{self, BootInfo, Entries};
 use machine::memory::{self, Helpers};
 use machine::{console, sched};
 
@@ -51,31 +51,27 @@ fn main(boot: &'static BootInfo) -> ! {
     process::task::start(boot, procfs::apply_boot_line)
 }
 
-#[expect(unsafe_code, reason = "the linker binds the contract by this name")]
-#[unsafe(export_name = "ebb_entries")]
-static ENTRIES: Entries = Entries {
-    main,
-    start_cpu: sched::start_cpu,
-    memory_own: memory::percpu::own_of,
-    timer: sched::on_timer,
-    resched: || {
-        memory::percpu::drain_if_asked();
-        sched::on_resched();
+machine::define_entries! {
+    syscall: syscall::entry,
+    user_store: vm::on_user_store,
+    user_fault: process::signal::on_user_fault,
+    exit_to_user: process::task::exit_to_user,
+    others: Entries {
+        main,
+        start_cpu: sched::start_cpu,
+        memory_own: memory::percpu::own_of,
+        timer: sched::on_timer,
+        resched: || {
+            memory::percpu::drain_if_asked();
+            sched::on_resched();
+        },
+        kernel_fault: vm::on_kernel_fault,
+        exception: process::signal::on_exception,
+        flush: drivers::port::flush_all,
     },
-    kernel_fault: vm::on_kernel_fault,
-    exception: process::signal::on_exception,
-    flush: drivers::port::flush_all,
-};
+}
 
-// The assembly of the machine's entries calls these by their names.
-const _: Syscall = syscall::entry;
-const _: UserStore = process::signal::on_user_store;
-const _: UserFault = process::signal::on_user_fault;
-const _: ExitToUser = process::task::exit_to_user;
-
-#[expect(unsafe_code, reason = "the linker binds the contract by this name")]
-#[unsafe(export_name = "ebb_memory_helpers")]
-static HELPERS: Helpers = Helpers {
+machine::define_memory_helpers!(Helpers {
     has_thread: sched::started,
     killed: || sched::current().killed(),
     yield_now: sched::yield_now,
@@ -99,4 +95,4 @@ static HELPERS: Helpers = Helpers {
     },
     is_coming: || vm::spaces_going() > 0,
     kill: process::task::oom_kill,
-};
+});

@@ -4,11 +4,6 @@
 //! program where it uses them. Handlers that change the user registers take the frame too.
 //! Those that replace the task's own values take its [`Token`].
 
-#![expect(
-    unsafe_code,
-    reason = "the machine's assembly calls it by name, and it makes the task's token"
-)]
-
 pub mod adjtime;
 pub mod aio;
 mod at;
@@ -74,18 +69,12 @@ use machine::arch::clock::Ticks;
 use machine::arch::{BootInfo, UserFrame};
 use machine::sched::work;
 
-/// Carries out the system call of `frame`. The entry code calls this for a `syscall` instruction.
-/// The number is in `orig_rax`, and the result goes to `rax`.
-///
-/// # Safety
-/// The caller is the entry code: the current task has no [`Token`].
-#[unsafe(export_name = "ebb_syscall")]
-pub unsafe extern "C" fn entry(frame: &mut UserFrame) {
+/// Carries out the system call of `frame` for the current task, whose token is `token`. The entry
+/// code calls this for a `syscall` instruction. The number is in `orig_rax`, and the result goes to
+/// `rax`.
+pub fn entry(frame: &mut UserFrame, token: &mut Token) {
     let task = crate::process::current();
-    // SAFETY: the task has just entered the kernel. The token ends with this function, before the
-    // task's work on its way back.
-    let mut token = unsafe { Token::new() };
-    if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame, &mut token) {
+    if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame, token) {
         return;
     }
     let args = Args::of(frame);
@@ -96,7 +85,7 @@ pub unsafe extern "C" fn entry(frame: &mut UserFrame) {
     let number = frame.orig_rax as u32;
     task.account().enter_call(Ticks::now());
     trace::call(number, &args);
-    let result = table::dispatch(number, &args, frame, &mut token);
+    let result = table::dispatch(number, &args, frame, token);
     trace::result(number, result);
     let result = match result {
         Err(error) => Err(failed(number, error)),

@@ -47,9 +47,11 @@ pub mod vdso;
 
 pub use boot_info::BootInfo;
 pub use cpuset::{CpuSet, MAX_CPUS};
-pub use entries::{Entries, ExitToUser, Syscall, UserFault, UserStore};
+pub use entries::Entries;
 pub use frame::UserFrame;
 pub use layout::{KERNEL_BASE, MEMMAP_BASE, PhysRange, USER_END, phys_to_virt, virt_to_phys};
+#[doc(hidden)]
+pub use logic::own::Token as OwnToken;
 pub use paging::{map_device, physmap_bytes};
 pub use percpu::{
     cpu_count, cpu_id, current_thread, online_cpus, set_current_thread, set_fs_base,

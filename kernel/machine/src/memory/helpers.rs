@@ -15,7 +15,8 @@ pub struct Exchanged {
 }
 
 /// The functions of the upper half that memory management calls, mostly when an allocation finds no
-/// free memory. The kernel defines one static of this type, which the linker binds as [`HELPERS`].
+/// free memory. [`define_memory_helpers!`](crate::define_memory_helpers) makes a static of this
+/// type, which the linker binds as [`HELPERS`].
 #[derive(Debug)]
 pub struct Helpers {
     /// Returns whether this CPU runs a thread already. Only a thread can wait.
@@ -57,6 +58,17 @@ pub struct Helpers {
     /// Kills the process whose end frees most memory. The text is the reason, for a message.
     /// Returns `false` if there is no process to kill.
     pub kill: fn(&str) -> bool,
+}
+
+/// Makes `$helpers` the [`Helpers`] that memory management calls. The linker refuses a second call.
+#[macro_export]
+macro_rules! define_memory_helpers {
+    ($helpers:expr) => {
+        const _: () = {
+            #[unsafe(export_name = "ebb_memory_helpers")]
+            static HELPERS: $crate::memory::Helpers = $helpers;
+        };
+    };
 }
 
 unsafe extern "Rust" {

@@ -1,9 +1,11 @@
 //! Chooses the CPU for a runnable thread, and finds work for idle CPUs.
 
+use super::owner::Owned;
 use super::queue::{QUEUES, RunQueue};
 use super::realtime::{self, Due};
+use super::running::current;
 use super::switch::is_idle_thread;
-use super::thread::{Owned, Thread, current, work};
+use super::thread::{Thread, work};
 use super::{pressure, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::{self, cpu_id};

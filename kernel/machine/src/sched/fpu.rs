@@ -3,7 +3,8 @@
 //! Only the thread itself uses its state, and the CPU that switches it. The functions for the
 //! thread are methods of [`Current`]. None of them calls code that could use the state again.
 
-use super::thread::{Current, Thread};
+use super::running::Current;
+use super::thread::Thread;
 use crate::arch::UserFrame;
 use crate::arch::fpu::{FpuState, SIGNAL_IMAGE_BYTES, TraceImage};
 use alloc::boxed::Box;

@@ -1,8 +1,8 @@
 //! The idle loop of a CPU.
 
+use super::owner::OWNER;
 use super::queue::QUEUES;
 use super::switch::{self, Why};
-use super::thread::OWNER;
 use crate::arch::clock;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;

@@ -1,6 +1,7 @@
 //! The scheduler: chooses the thread that each CPU runs, blocks threads and wakes them.
 //!
-//! - [`thread`]: the scheduler's part of a thread, and the contract with its owner.
+//! - [`thread`]: the scheduler's part of a thread.
+//! - [`owner`], `running`: the tasks around threads, and the one that runs.
 //! - [`logic::sched::state`]: the word that holds a thread's state, and the protocol around it.
 //! - `queue`, [`logic::sched::policy`]: a CPU's run queue and the arithmetic of fairness.
 //! - [`realtime`]: threads that run before those that share by weight.
@@ -31,9 +32,11 @@ mod fpu;
 mod idle;
 pub mod load;
 pub mod mutex;
+pub mod owner;
 pub mod pressure;
 mod queue;
 pub mod realtime;
+mod running;
 mod switch;
 pub mod thread;
 mod tick;
@@ -45,8 +48,10 @@ pub mod wall;
 
 pub use balance::{migrate_current, start_new};
 pub use idle::{start_cpu, start_cpu_with};
+pub use owner::{Owned, Task};
+pub use running::{Current, Running, Switched, current, started};
 pub use switch::{exit_current, reschedule};
-pub use thread::{Current, Owned, Owner, Thread, current, started, work};
+pub use thread::{Thread, work};
 pub use tick::{on_resched, on_timer};
 
 use crate::arch;
@@ -140,19 +145,19 @@ pub fn settle_weight(thread: &Thread) {
 /// # Panics
 /// If there is no memory. Kernel threads are started while the machine starts.
 pub fn spawn_kernel(name: &'static str, body: fn()) {
-    (thread::OWNER.spawn)(name, body);
+    (owner::OWNER.spawn)(name, body);
 }
 
 /// Serves pending interrupts, and lets another thread run if it is due. Call this between bounded
 /// pieces of long work, without locks. Delayed work of the threads' owner may be done here, too
-/// ([`Owner::at_ease`]). Does nothing before the first thread runs.
+/// ([`Task::at_ease`]). Does nothing before the first thread runs.
 ///
 /// Kernel code is not interrupted elsewhere, so interrupts and other threads would wait for the end
 /// of the work.
 #[inline]
 pub fn cond_resched() {
     if started() {
-        (thread::OWNER.at_ease)();
+        (owner::OWNER.at_ease)();
         give_way();
     }
 }

@@ -6,8 +6,9 @@
 //! loads.
 
 use super::queue::{QUEUES, RunQueue};
+use super::running::current;
 use super::switch::is_idle_thread;
-use super::thread::{Thread, current};
+use super::thread::Thread;
 use super::wait_queue::WaitQueue;
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::SpinLock;

@@ -4,9 +4,10 @@
 //! A thread that slept re-enters a little ahead of the waiting threads, so that it responds soon.
 //! It gets no further ahead, so that it cannot save up time.
 
+use super::owner::Owned;
 use super::pressure::Pressure;
 use super::realtime::Budget;
-use super::thread::{Owned, Place, Thread};
+use super::thread::{Place, Thread};
 use crate::arch::MAX_CPUS;
 use crate::arch::clock::Nanos;
 use crate::arch::spin::SpinLock;

@@ -7,9 +7,11 @@
 //!
 //! While no thread has a priority, the scheduler only checks [`present`] here.
 
+use super::owner::Owned;
 use super::queue::{QUEUES, RunQueue};
+use super::running::current;
 use super::switch::{Why, is_idle_thread};
-use super::thread::{Owned, Thread, current};
+use super::thread::Thread;
 use super::{balance, pressure, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::SpinLock;

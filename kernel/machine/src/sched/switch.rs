@@ -1,7 +1,9 @@
 //! Switches from one thread to another.
 
+use super::owner::{OWNER, Owned};
 use super::queue::{QUEUES, RunQueue};
-use super::thread::{Current, OWNER, Owned, Thread, current, work};
+use super::running::{Current, current};
+use super::thread::{Thread, work};
 use super::{balance, fpu, pressure, realtime, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::assert_no_spin_lock_held;
@@ -141,7 +143,7 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
         assert!(
             stack.is_intact(),
             "the kernel stack of {:?} has overflowed",
-            *previous
+            previous
         );
     }
 
@@ -153,7 +155,8 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     next.account.switched_in(now);
     // SAFETY: this CPU still runs the previous thread, and switches from it.
     unsafe { fpu::leave(&previous) };
-    (OWNER.switch)(&previous, &next);
+    // SAFETY: this CPU runs the previous thread, and has made `next` Running, which runs nowhere else.
+    unsafe { (OWNER.switch)(&previous, &next) };
     // SAFETY: this CPU switches to the next thread, which does not run yet.
     unsafe { fpu::enter(&next) };
     // The CPU's reference, which `settle_left` takes back.
@@ -214,7 +217,7 @@ fn settle(left: NonNull<Thread>) {
 }
 
 /// The first code of a new thread. Makes the state of the thread that ran before on this CPU final,
-/// then calls [`Owner::begin`](super::Owner::begin). Then a user thread enters user mode, and a
+/// then calls [`Task::begin`](super::Task::begin). Then a user thread enters user mode, and a
 /// kernel thread ends.
 pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();

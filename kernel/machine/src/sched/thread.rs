@@ -1,9 +1,8 @@
-//! The scheduler's part of a thread, and the callbacks that its owner provides.
+//! The scheduler's part of a thread.
 
 use super::account::Account;
 use super::fpu::OwnFpu;
 use super::realtime::Realtime;
-use crate::arch::clock::Nanos;
 use crate::arch::context::Context;
 use crate::arch::fpu::FpuState;
 use crate::arch::{CpuSet, UserFrame};
@@ -11,10 +10,6 @@ use crate::memory::KernelStack;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::fmt;
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-use core::ops::Deref;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::heap::{Linked, Links};
 use logic::sched::policy;
@@ -65,47 +60,6 @@ pub mod work {
     pub const NO_TSC: u32 = 1 << 29;
     /// If any of these bits is set, each system call of the thread is checked before it is made.
     pub const LOOKED_AT: u32 = TRACED_CALLS | CONFINED;
-}
-
-/// The callbacks that the scheduler needs from the upper half, the owner of the threads. The owner
-/// defines one static of this type, which the linker binds as `OWNER`. So a callback costs no more
-/// than any other call.
-#[derive(Debug)]
-pub struct Owner {
-    /// Makes the idle thread of this CPU, which has no separate stack.
-    pub idle: fn() -> Owned,
-    /// Releases the reference that an [`Owned`] stands for.
-    ///
-    /// # Safety
-    /// The caller owns the reference and does not use the thread any more.
-    pub release: unsafe fn(NonNull<Thread>),
-    /// Switches the state that user code sees besides its registers, from the first thread to the
-    /// second. The first thread is still the current one, and the second does not run yet.
-    pub switch: fn(&Thread, &Thread),
-    /// The first code of a new thread, which runs as the current thread on its own stack. When it
-    /// returns, a user thread enters user mode, and a kernel thread ends.
-    pub begin: fn(),
-    /// Called when a slice of the thread begins at the given time. Returns the time at which
-    /// [`Self::tick`] must be called, or `None` if no call is needed.
-    pub wants_tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// Called when the timer has interrupted the thread at the given time. Returns the time at
-    /// which to call this again, or `None` if no further call is needed.
-    pub tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// Starts a kernel thread with this name that runs the function. Panics if there is no memory.
-    pub spawn: fn(&'static str, fn()),
-    /// Called during long work while the current thread holds no spin lock. Delayed work may be
-    /// done here.
-    pub at_ease: fn(),
-    /// Called when this CPU has nothing to run and is about to halt.
-    pub resting: fn(),
-    /// Formats the thread's identity for messages.
-    pub describe: fn(&Thread, &mut fmt::Formatter<'_>) -> fmt::Result,
-}
-
-unsafe extern "Rust" {
-    /// See [`Owner`].
-    #[link_name = "ebb_thread_owner"]
-    pub(super) safe static OWNER: Owner;
 }
 
 /// The scheduler's part of a thread. It is the first field of the owner's structure.
@@ -178,7 +132,7 @@ pub(super) struct Place {
 }
 
 impl Thread {
-    /// Makes a user thread that has never run. It starts in [`Owner::begin`] on `stack`. Then it
+    /// Makes a user thread that has never run. It starts in [`Task::begin`](super::Task::begin) on `stack`. Then it
     /// enters user mode with the registers in `frame`, confined ([`UserFrame::confine`]), and the
     /// floating-point state `fpu`.
     pub fn user(stack: KernelStack, mut frame: UserFrame, fpu: Box<FpuState>) -> Self {
@@ -190,7 +144,7 @@ impl Thread {
         Self::new(Some(stack), size_of::<UserFrame>(), Some(OwnFpu::new(fpu)))
     }
 
-    /// Makes a kernel thread that has never run. It runs [`Owner::begin`] on `stack`, and ends.
+    /// Makes a kernel thread that has never run. It runs [`Task::begin`](super::Task::begin) on `stack`, and ends.
     pub fn kernel(stack: KernelStack) -> Self {
         Self::new(Some(stack), 0, None)
     }
@@ -393,104 +347,9 @@ impl Drop for Thread {
 
 impl fmt::Debug for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (OWNER.describe)(self, f)
+        f.debug_struct("Thread")
+            .field("state", &self.state())
+            .field("cpu", &self.last_cpu())
+            .finish_non_exhaustive()
     }
-}
-
-/// A counted reference to a thread. Dropping it releases the reference.
-pub struct Owned(NonNull<Thread>);
-
-// SAFETY: this is a reference, and CPUs may share threads.
-unsafe impl Send for Owned {}
-// SAFETY: this is a reference, and CPUs may share threads.
-unsafe impl Sync for Owned {}
-
-impl Owned {
-    /// Makes an `Owned` from a counted reference of the thread's owner.
-    ///
-    /// # Safety
-    /// The caller owns a reference to the structure that starts with the thread, and hands it over.
-    /// [`Owner::release`] releases it.
-    pub unsafe fn from_raw(thread: NonNull<Thread>) -> Self {
-        Self(thread)
-    }
-
-    /// Returns the pointer to the thread without dropping the reference. The caller then owns the
-    /// reference.
-    pub(super) fn into_raw(self) -> NonNull<Thread> {
-        ManuallyDrop::new(self).0
-    }
-
-    /// Returns the pointer to the thread. The reference stays with `self`.
-    pub(super) fn as_ptr(&self) -> *mut Thread {
-        self.0.as_ptr()
-    }
-}
-
-impl Deref for Owned {
-    type Target = Thread;
-    #[inline]
-    fn deref(&self) -> &Thread {
-        // SAFETY: the reference keeps the thread alive.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: this owns the reference, and does not use it any more.
-        unsafe { (OWNER.release)(self.0) };
-    }
-}
-
-impl fmt::Debug for Owned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-/// The thread that runs on this CPU. A thread stays alive while it runs. This value cannot leave
-/// the stack of the thread that obtained it, so it is always valid.
-#[derive(Copy, Clone, Debug)]
-pub struct Current {
-    thread: NonNull<Thread>,
-    _not_send: PhantomData<*mut ()>,
-}
-
-impl Current {
-    /// Returns the thread's address. For the owner of the thread, and for lists of waiters, whose
-    /// entries end before the thread does.
-    #[inline]
-    pub fn as_non_null(self) -> NonNull<Thread> {
-        self.thread
-    }
-}
-
-impl Deref for Current {
-    type Target = Thread;
-    #[inline]
-    fn deref(&self) -> &Thread {
-        // SAFETY: the running thread stays alive, and the reference does not leave its stack; see
-        // the type.
-        unsafe { self.thread.as_ref() }
-    }
-}
-
-/// Returns the thread that runs on this CPU.
-#[inline]
-pub fn current() -> Current {
-    let thread = crate::arch::current_thread() as *mut Thread;
-    debug_assert!(!thread.is_null(), "no thread runs on this CPU yet");
-    // SAFETY: set before the first thread runs, and no code calls this earlier.
-    let thread = unsafe { NonNull::new_unchecked(thread) };
-    Current {
-        thread,
-        _not_send: PhantomData,
-    }
-}
-
-/// Returns whether this CPU already runs a thread. Returns `false` in early boot.
-#[inline]
-pub fn started() -> bool {
-    crate::arch::current_thread() != 0
 }

@@ -3,10 +3,12 @@
 //! The timer is set for the end of a slice only while another thread waits. A thread alone on its
 //! CPU, and an idle CPU, get no ticks.
 
+use super::owner::OWNER;
 use super::queue::{QUEUES, RunQueue};
 use super::realtime::{self, Due};
+use super::running::current;
 use super::switch::is_idle_thread;
-use super::thread::{OWNER, Thread, current, work};
+use super::thread::{Thread, work};
 use super::{balance, load, pressure, timer};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::cpu_id;
@@ -25,7 +27,7 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     if waiting != 0 {
         arm(queue);
     }
-    if let Some(tick) = (OWNER.wants_tick)(&thread, now) {
+    if let Some(tick) = (OWNER.wants_tick)(thread, now) {
         timer::ensure_armed(tick);
     }
     load::update(now);
@@ -98,7 +100,7 @@ pub fn on_timer() {
         if queue.ticking.load(Ordering::Relaxed) && now < queue.slice_end() {
             next = Some(queue.slice_end());
         }
-        if let Some(deadline) = (OWNER.tick)(&thread, now) {
+        if let Some(deadline) = (OWNER.tick)(thread, now) {
             next = Some(next.map_or(deadline, |slice| slice.min(deadline)));
         }
     }

@@ -5,7 +5,8 @@
 //! thread compares the two numbers after it has announced that it blocks. So one of the two sees
 //! the other.
 
-use super::thread::{Thread, current};
+use super::running::current;
+use super::thread::Thread;
 use crate::arch::clock::{self, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;

@@ -1,7 +1,5 @@
 //! Converts exceptions of user mode to signals.
 
-#![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
-
 use super::frame::float_code;
 use super::{Detail, SIG_DFL, SigInfo, Signal};
 use crate::process;
@@ -117,19 +115,10 @@ pub(crate) fn step_over_call(frame: &UserFrame) {
     force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
 }
 
-/// Serves the most frequent kind of page fault of user mode. `address` is the address of the
-/// access, and `error` the CPU's error code. Returns `false` if the fault is another one, which
-/// [`on_user_fault`] must serve.
-#[unsafe(export_name = "ebb_user_store")]
-pub extern "C" fn on_user_store(address: u64, error: u64) -> bool {
-    vm::on_user_store(address, error)
-}
-
-/// Serves a page fault of user mode that [`on_user_store`] does not serve. `address` is the address
+/// Serves a page fault of user mode that [`vm::on_user_store`] does not serve. `address` is the address
 /// of the access, and `error` the CPU's error code. Raises a signal if the access is not allowed,
 /// or if the fault repeats for ever.
-#[unsafe(export_name = "ebb_user_fault")]
-pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
+pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     let fault = Fault {
         instruction: frame.rip,
         address,

@@ -29,7 +29,7 @@ pub use action::{
 };
 pub(crate) use deliver::{deliver, is_orphaned, recalculate, recalculate_without, take_awaited};
 pub(crate) use fault::{force_bad_frame, force_info, step_over_call};
-pub use fault::{on_exception, on_user_fault, on_user_store};
+pub use fault::{on_exception, on_user_fault};
 pub use file::SignalFile;
 pub(crate) use frame::{StackT, alt_stack, change_alt_stack, minimum_stack, return_from_handler};
 pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};

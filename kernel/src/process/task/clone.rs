@@ -2,7 +2,7 @@
 
 use super::process::Resources;
 use super::task::{NewTask, UserState};
-use super::{Process, Task, WaitStatus, limits, owner, table};
+use super::{Process, Task, WaitStatus, limits, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfTask;
 use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
@@ -187,7 +187,7 @@ pub(crate) fn clone(
         return Err(error);
     }
     let vfork = request.has(VFORK).then(|| task.clone());
-    sched::start_new(owner::to_thread(task));
+    sched::start_new(sched::Owned::new(task));
     if let Some(event) = event {
         ptrace::event(parent, frame, event, u64::from(tid));
     }

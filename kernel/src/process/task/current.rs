@@ -1,74 +1,36 @@
 //! The current task, and its state that only the task itself may access.
 
-#![expect(unsafe_code, reason = "the current task is found by its thread")]
-
 use super::used_space::UsedSpace;
 use super::{Task, UserState, table};
 use crate::fs::{self, table::FilesOfTask};
 use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
 use alloc::sync::Arc;
-use core::marker::PhantomData;
 use core::ops::Deref;
-use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use logic::credentials::{Credentials, Ids};
 use logic::own::{Own, Token};
-use machine::sched;
+use machine::sched::Running;
 
-/// The task that runs on this CPU. The task stays alive while it runs. The reference cannot leave
-/// that task's own stack, so it is always valid.
+/// The task that runs on this CPU. It cannot leave that task's own stack.
 #[derive(Copy, Clone, Debug)]
-pub struct TaskRef {
-    task: NonNull<Task>,
-    _not_send: PhantomData<*mut ()>,
-}
+pub struct TaskRef(Running<Task>);
 
 /// Returns the task that runs on this CPU.
 #[inline]
 pub fn current() -> TaskRef {
-    TaskRef {
-        // Every thread is the first part of a task (`owner`).
-        task: sched::current().as_non_null().cast(),
-        _not_send: PhantomData,
-    }
+    TaskRef(Running::current())
 }
 
 impl TaskRef {
     /// Returns a counted reference to the task.
     pub fn to_arc(self) -> Arc<Task> {
-        // SAFETY: every task is in an `Arc`, and the CPU holds a reference to the running one.
-        unsafe {
-            Arc::increment_strong_count(self.task.as_ptr());
-            Arc::from_raw(self.task.as_ptr())
-        }
+        self.0.to_arc()
     }
 
     /// Returns whether this task is `task`.
     pub fn is(self, task: &Task) -> bool {
-        core::ptr::eq(self.task.as_ptr(), task)
-    }
-
-    /// Calls `look` with the value in `field`, and returns its result. A function pointer captures
-    /// nothing, so `field` leads to a value of this task. Always inlined, so that the pointer is
-    /// known and costs no call.
-    #[inline(always)]
-    fn with<T, R>(
-        self,
-        field: for<'a> fn(&'a Task) -> &'a Own<T>,
-        look: impl FnOnce(&T) -> R + Send,
-    ) -> R {
-        // SAFETY: the caller runs as the task, because a reference to it does not leave its stack.
-        unsafe { field(&self).with(look) }
-    }
-
-    /// Replaces the value in `field` by `new`, and returns the former value. `field` is as for
-    /// [`Self::with`].
-    #[inline]
-    fn replace<T>(self, field: for<'a> fn(&'a Task) -> &'a Own<T>, new: T, token: &mut Token) -> T {
-        // SAFETY: the caller runs as the task. The token is this task's, because neither leaves the
-        // stack of its task.
-        unsafe { field(&self).replace(new, token) }
+        core::ptr::eq(&*self.0, task)
     }
 
     /// Calls `look` with the task's address space, and returns its result. Passes `None` for a
@@ -78,7 +40,7 @@ impl TaskRef {
         if self.is_kernel() {
             return look(None);
         }
-        self.with(vm, |vm| look(vm.as_deref()))
+        self.0.with(vm, |vm| look(vm.as_deref()))
     }
 
     /// Returns a counted reference to the task's address space. Returns `None` for a kernel thread,
@@ -93,14 +55,14 @@ impl TaskRef {
     /// # Panics
     /// Panics in a kernel thread.
     pub(super) fn replace_vm(self, new: Option<UsedSpace>, token: &mut Token) -> Option<UsedSpace> {
-        self.replace(vm, new, token)
+        self.0.replace(vm, new, token)
     }
 
     /// Calls `look` with the task's credentials, and returns its result. This takes no reference,
     /// whose count other threads would share.
     #[inline]
     pub fn with_credentials<R>(self, look: impl FnOnce(&Arc<Credentials>) -> R + Send) -> R {
-        self.with(|task| &task.own_credentials, look)
+        self.0.with(|task| &task.own_credentials, look)
     }
 
     /// Returns a counted reference to the task's credentials.
@@ -132,7 +94,9 @@ impl TaskRef {
             table::lock().move_task(from, to);
         }
         let new = Arc::new(new);
-        let old = self.replace(|task| &task.own_credentials, new.clone(), token);
+        let old = self
+            .0
+            .replace(|task| &task.own_credentials, new.clone(), token);
         if self.is_main() {
             self.process.set_credentials(new.clone());
         }
@@ -147,7 +111,7 @@ impl TaskRef {
     /// Panics in a kernel thread, and at a task's end.
     #[inline]
     pub fn with_files<R>(self, look: impl FnOnce(&Arc<fs::FileTable>) -> R + Send) -> R {
-        self.with(files, |files| {
+        self.0.with(files, |files| {
             look(files.as_deref().expect("files last until the task's end"))
         })
     }
@@ -179,7 +143,7 @@ impl TaskRef {
         new: Option<FilesOfTask>,
         token: &mut Token,
     ) -> Option<FilesOfTask> {
-        self.replace(files, new, token)
+        self.0.replace(files, new, token)
     }
 
     /// Calls `look` with the task's root, working directory and umask, and returns its result.
@@ -188,7 +152,7 @@ impl TaskRef {
     /// Panics in a kernel thread, and at a task's end.
     #[inline]
     pub fn with_fs<R>(self, look: impl FnOnce(&Arc<fs::Context>) -> R + Send) -> R {
-        self.with(context, |context| {
+        self.0.with(context, |context| {
             look(
                 context
                     .as_ref()
@@ -225,7 +189,7 @@ impl TaskRef {
         new: Option<Arc<fs::Context>>,
         token: &mut Token,
     ) -> Option<Arc<fs::Context>> {
-        self.replace(context, new, token)
+        self.0.replace(context, new, token)
     }
 
     /// Returns whether the task is the main thread of its process. Others see its files, its root
@@ -240,11 +204,11 @@ impl TaskRef {
     /// # Panics
     /// Panics in a kernel thread.
     pub(crate) fn undo_list(self, token: &mut Token) -> Arc<UndoList> {
-        if let Some(list) = self.with(undo, Option::clone) {
+        if let Some(list) = self.0.with(undo, Option::clone) {
             return list;
         }
         let list = UndoList::new();
-        self.replace(undo, Some(list.clone()), token);
+        self.0.replace(undo, Some(list.clone()), token);
         user(&self).mark_undo_list(Some(&list));
         list
     }
@@ -255,7 +219,7 @@ impl TaskRef {
     /// # Panics
     /// Panics in a kernel thread.
     pub(crate) fn leave_undo_list(self, token: &mut Token) {
-        drop(self.replace(undo, None, token));
+        drop(self.0.replace(undo, None, token));
         user(&self).mark_undo_list(None);
     }
 }
@@ -268,7 +232,7 @@ fn user(task: &Task) -> &UserState {
 
 /// The task's field for its address space.
 #[inline]
-fn vm(task: &Task) -> &Own<Option<UsedSpace>> {
+pub(super) fn vm(task: &Task) -> &Own<Option<UsedSpace>> {
     &user(task).vm
 }
 
@@ -294,8 +258,6 @@ impl Deref for TaskRef {
     type Target = Task;
     #[inline]
     fn deref(&self) -> &Task {
-        // SAFETY: the running task stays alive, and the reference does not leave its stack; see the
-        // type.
-        unsafe { self.task.as_ref() }
+        &self.0
     }
 }

@@ -3,7 +3,7 @@
 use super::limits::Limits;
 use super::process::Resources;
 use super::task::NewTask;
-use super::{Process, Task, owner};
+use super::{Process, Task};
 use crate::process::signal::Actions;
 use alloc::sync::Arc;
 use logic::credentials::Credentials;
@@ -58,7 +58,7 @@ pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
 pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
     let stack = KernelStack::new()?;
     let task = with_stack(kernel_process().clone(), 0, name.as_bytes(), stack, body);
-    sched::start_new(owner::to_thread(task));
+    sched::start_new(sched::Owned::new(task));
     Ok(())
 }
 

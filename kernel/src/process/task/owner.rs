@@ -1,54 +1,73 @@
-//! The scheduler's callbacks for tasks. A task's first field is its thread.
+//! The scheduler's callbacks for tasks.
 
-#![expect(unsafe_code, reason = "a thread is the first part of a task")]
-
+use super::current::vm;
 use super::{Task, current, kthread};
 use crate::drivers::give_back;
 use crate::process::ptrace;
 use crate::process::time::cpu_timers;
 use crate::vm::AddressSpace;
 use alloc::sync::Arc;
-use core::fmt;
-use core::ptr::NonNull;
 use machine::arch;
+use machine::arch::clock::Nanos;
 use machine::memory;
-use machine::sched::{Owned, Owner, Thread, work};
+use machine::sched::{self, Switched, work};
 
-#[unsafe(export_name = "ebb_thread_owner")]
-static OWNER: Owner = Owner {
-    idle: || to_thread(Arc::new(Task::idle())),
-    release,
-    switch,
-    begin,
-    wants_tick: |thread, now| cpu_timers::tick_for(task_of(thread), now),
-    tick: |thread, now| cpu_timers::on_tick(task_of(thread), now),
-    spawn: kthread::spawn_kernel,
-    at_ease: give_back::kick,
-    resting,
-    describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
-};
+impl sched::Task for Task {
+    fn idle() -> Arc<Self> {
+        Arc::new(Self::idle())
+    }
 
-/// Converts a reference to `task` to the form in which the scheduler owns it.
-pub(super) fn to_thread(task: Arc<Task>) -> Owned {
-    let thread = Arc::into_raw(task).cast::<Thread>().cast_mut();
-    // SAFETY: the thread is the first field of the task, and `release` takes the reference back.
-    unsafe { Owned::from_raw(NonNull::new_unchecked(thread)) }
-}
+    fn switch(previous: Switched<'_, Self>, next: Switched<'_, Self>) {
+        let marks = previous.work() | next.work();
+        if marks & (work::BREAKPOINTS | work::NO_TSC) != 0 {
+            switch_marked(&previous, &next, marks);
+        }
+        if next.rseq().is_due(next.account().is_in_call()) {
+            next.add_work(work::RSEQ);
+        }
+        with_vm(&previous, |previous| {
+            with_vm(&next, |next| match (previous, next) {
+                (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
+                (_, Some(to)) => to.activate(),
+                (Some(from), None) => from.deactivate(),
+                (None, None) => {}
+            });
+        });
+        let Some(user) = &next.user else { return };
+        arch::set_fs_base(user.fs_base());
+        arch::set_gs_base_user(user.gs_base());
+    }
 
-/// Returns the task whose first field is this thread.
-#[inline]
-fn task_of(thread: &Thread) -> &Task {
-    // SAFETY: only `to_thread` hands threads to the scheduler, so each is part of a task.
-    unsafe { NonNull::from(thread).cast::<Task>().as_ref() }
-}
+    /// Calls the body of a kernel task. A user task stores its number where `clone` asked for it.
+    fn begin() {
+        let task = current();
+        match task.body {
+            Some(body) => body(),
+            None => task.store_child_tid(),
+        }
+    }
 
-/// Drops the reference to the task of `thread`.
-///
-/// # Safety
-/// The contract of [`Owner::release`].
-unsafe fn release(thread: NonNull<Thread>) {
-    // SAFETY: `to_thread` made the pointer, and the caller owns the reference.
-    drop(unsafe { Arc::from_raw(thread.cast::<Task>().as_ptr()) });
+    fn wants_tick(&self, now: Nanos) -> Option<Nanos> {
+        cpu_timers::tick_for(self, now)
+    }
+
+    fn tick(&self, now: Nanos) -> Option<Nanos> {
+        cpu_timers::on_tick(self, now)
+    }
+
+    fn spawn(name: &'static str, body: fn()) {
+        kthread::spawn_kernel(name, body);
+    }
+
+    fn at_ease() {
+        give_back::kick();
+    }
+
+    /// Returns this CPU's cached frames to the allocator.
+    fn resting() {
+        memory::percpu::drain();
+        give_back::kick();
+    }
 }
 
 /// Switches the rarely used state of tasks: breakpoints and `NO_TSC`. `marks` holds the bits that
@@ -63,50 +82,14 @@ fn switch_marked(previous: &Task, next: &Task, marks: u32) {
     }
 }
 
-/// Switches the state that user code sees besides its registers.
-fn switch(previous: &Thread, next: &Thread) {
-    let (previous, next) = (task_of(previous), task_of(next));
-    let marks = previous.work() | next.work();
-    if marks & (work::BREAKPOINTS | work::NO_TSC) != 0 {
-        switch_marked(previous, next, marks);
-    }
-    if next.rseq().is_due(next.account().is_in_call()) {
-        next.add_work(work::RSEQ);
-    }
-    with_vm(previous, |previous| {
-        with_vm(next, |next| match (previous, next) {
-            (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
-            (_, Some(to)) => to.activate(),
-            (Some(from), None) => from.deactivate(),
-            (None, None) => {}
-        });
-    });
-    let Some(user) = &next.user else { return };
-    arch::set_fs_base(user.fs_base());
-    arch::set_gs_base_user(user.gs_base());
-}
-
-/// Calls `look` with the address space of `task`, which this CPU switches.
+/// Calls `look` with the address space of `task`.
 #[inline]
-fn with_vm<R>(task: &Task, look: impl FnOnce(Option<&Arc<AddressSpace>>) -> R + Send) -> R {
+fn with_vm<R>(
+    task: &Switched<'_, Task>,
+    look: impl FnOnce(Option<&Arc<AddressSpace>>) -> R + Send,
+) -> R {
     match &task.user {
-        // SAFETY: this CPU switches the task.
-        Some(user) => unsafe { user.vm.with(|vm| look(vm.as_deref())) },
+        Some(_) => task.with(vm, |vm| look(vm.as_deref())),
         None => look(None),
     }
-}
-
-/// Runs when a task gets the CPU for the first time. A kernel task calls its body.
-fn begin() {
-    let task = current();
-    match task.body {
-        Some(body) => body(),
-        None => task.store_child_tid(),
-    }
-}
-
-/// Returns this CPU's cached frames to the allocator when the CPU becomes idle.
-fn resting() {
-    memory::percpu::drain();
-    give_back::kick();
 }

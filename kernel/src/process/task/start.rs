@@ -6,7 +6,7 @@ use super::out::Sender;
 use super::process::Resources;
 use super::task::NewTask;
 use super::{
-    Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, executable, kthread, owner,
+    Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, executable, kthread,
     root_credentials, table,
 };
 use crate::drivers;
@@ -118,7 +118,7 @@ pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
         );
         terminal::start(boot);
         if let Some(task) = FIRST.get() {
-            sched::start_new(owner::to_thread(task.clone()));
+            sched::start_new(sched::Owned::new(task.clone()));
         }
     })
 }
@@ -401,7 +401,7 @@ pub(super) fn start_process(
         process.relations.lock().terminal = Some(terminal);
     }
     drop(table);
-    sched::start_new(owner::to_thread(task));
+    sched::start_new(sched::Owned::new(task));
     Ok(pid)
 }
 

@@ -168,7 +168,7 @@ pub(crate) struct Marks {
 /// A thread of a process or of the kernel.
 #[repr(C)]
 pub struct Task {
-    /// The scheduler's part. It must be first, because the scheduler refers to a task by it.
+    /// The scheduler's part. It is first, see [`own_threads!`](machine::own_threads).
     thread: Thread,
     /// The state that user code sees. `None` for a kernel thread.
     pub(super) user: Option<UserState>,
@@ -434,6 +434,8 @@ impl Task {
         self.timer_slack.store(slack, Ordering::Relaxed);
     }
 }
+
+machine::own_threads!(Task, thread);
 
 impl Deref for Task {
     type Target = Thread;

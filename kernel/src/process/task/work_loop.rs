@@ -1,10 +1,5 @@
 //! The work of a task on its way back to user mode, if its work word is not zero.
 
-#![expect(
-    unsafe_code,
-    reason = "the machine's assembly calls it by name, and it makes the task's token"
-)]
-
 use super::{WaitStatus, exit_thread};
 use crate::process;
 use crate::process::signal::{self, Signal};
@@ -15,28 +10,21 @@ use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
-/// Does the work that is due before the current task returns to user mode: switches to another
-/// task, ends the task, stops it, delivers signals. The exit paths call this if the task's work
-/// word is not zero.
+/// Does the work that is due before the current task, whose token is `token`, returns to user mode:
+/// switches to another task, ends the task, stops it, delivers signals. The exit paths call this if
+/// the task's work word is not zero.
 ///
 /// Each turn of the loop clears the bit that it serves. Bits that others set in the meantime are
 /// served in further turns, so no work is left when user mode is entered.
-///
-/// # Safety
-/// The caller is an exit path: the current task has no [`Token`].
 #[cold]
-#[unsafe(export_name = "ebb_exit_to_user")]
-pub unsafe extern "C" fn exit_to_user(frame: &mut UserFrame) {
+pub fn exit_to_user(frame: &mut UserFrame, token: &mut Token) {
     let task = process::current();
-    // SAFETY: the task is about to return to user mode. Its system call, if it made one, is over,
-    // and with it the call's token.
-    let mut token = unsafe { Token::new() };
     loop {
         // Acquire: the server of a bit sees all that was written before the bit was set.
         let bits = task.work();
         if bits & work::KILL != 0 {
             let status = task.process().group.lock().exit;
-            exit_thread(status.unwrap_or(WaitStatus::exited(0)), &mut token);
+            exit_thread(status.unwrap_or(WaitStatus::exited(0)), token);
         }
         if bits & work::CALL_END != 0 {
             ptrace::end_call(task, frame);
@@ -56,7 +44,7 @@ pub unsafe extern "C" fn exit_to_user(frame: &mut UserFrame) {
             rseq::serve(task, frame);
         } else if bits & (work::SIGNAL | work::RESTORE_MASK | work::RESTART) != 0 {
             task.clear_work(work::RESTART);
-            signal::deliver(task, frame, &mut token);
+            signal::deliver(task, frame, token);
         } else {
             // Only bits that describe a state are left.
             debug_assert_eq!(bits & work::DUE, 0);
