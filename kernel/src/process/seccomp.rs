@@ -273,7 +273,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame, token: &mut Token
             Action::KillThread | Action::KillProcess => {
                 note(task, frame, action, Signal::SIGSYS.number(), true);
                 if action == Action::KillThread && !task.process().is_last_thread(task) {
-                    exit_thread(WaitStatus::signalled(Signal::SIGSYS), token);
+                    exit_thread(WaitStatus::signalled(Signal::SIGSYS), frame, token);
                 }
                 let info = refusal(frame, verdict);
                 frame.rax = frame.orig_rax;
@@ -286,13 +286,13 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame, token: &mut Token
 }
 
 /// Checks a call of a strict thread. Kills the thread unless it is one of the four allowed calls.
-fn enter_strictly(task: TaskRef, frame: &UserFrame, token: &mut Token) {
+fn enter_strictly(task: TaskRef, frame: &mut UserFrame, token: &mut Token) {
     match number_of(frame) {
         nr::__NR_read | nr::__NR_write | nr::__NR_exit | nr::__NR_rt_sigreturn => {}
         _ => {
             let signal = Signal::SIGKILL;
             note(task, frame, Action::KillThread, signal.number(), true);
-            exit_thread(WaitStatus::signalled(signal), token);
+            exit_thread(WaitStatus::signalled(signal), frame, token);
         }
     }
 }

@@ -108,13 +108,13 @@ fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// `exit(2)`. Ends the calling thread and does not return.
-pub fn exit(a: &Args, token: &mut Token) -> SysResult {
-    task::exit_thread(WaitStatus::exited(a.int(0)), token)
+pub fn exit(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
+    task::exit_thread(WaitStatus::exited(a.int(0)), frame, token)
 }
 
 /// `exit_group(2)`. Ends all threads of the process and does not return.
-pub fn exit_group(a: &Args, token: &mut Token) -> SysResult {
-    task::exit_group(WaitStatus::exited(a.int(0)), token)
+pub fn exit_group(a: &Args, frame: &mut UserFrame, token: &mut Token) -> SysResult {
+    task::exit_group(WaitStatus::exited(a.int(0)), frame, token)
 }
 
 /// Returns `usage` as the words of a `struct rusage`.

@@ -137,7 +137,7 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
         task.signals().set_awaited(wanted);
         let queue = WaitQueue::new();
         let ready = || {
-            info = signal::take_awaited(task, wanted);
+            info = signal::take_awaited(process::current(), wanted);
             info.is_some()
         };
         let end = match deadline {

@@ -51,7 +51,9 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait_uninterruptible(|| self.take_waiting());
+            let holder = &self.holder;
+            self.queue
+                .wait_uninterruptible(|| holder.take_waiting(own()));
         }
         MutexGuard { mutex: self }
     }
@@ -60,12 +62,6 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     fn take(&self) -> bool {
         self.holder.take(own())
-    }
-
-    /// Takes the lock if it is open. If not, has the holder wake a thread of the queue. Returns
-    /// whether it took the lock.
-    fn take_waiting(&self) -> bool {
-        self.holder.take_waiting(own())
     }
 
     /// Polls the lock for a while, because the holder may run on another CPU and release it soon.
@@ -111,7 +107,8 @@ impl<T: ?Sized> Mutex<T> {
     /// the lock then.
     pub fn lock_killable(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait_killable(|| self.take_waiting())?;
+            let holder = &self.holder;
+            self.queue.wait_killable(|| holder.take_waiting(own()))?;
         }
         Ok(MutexGuard { mutex: self })
     }
@@ -124,7 +121,8 @@ impl<T: ?Sized> Mutex<T> {
     /// the lock then.
     pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait(|| self.take_waiting())?;
+            let holder = &self.holder;
+            self.queue.wait(|| holder.take_waiting(own()))?;
         }
         Ok(MutexGuard { mutex: self })
     }

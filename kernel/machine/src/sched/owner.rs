@@ -70,6 +70,8 @@ macro_rules! own_threads {
 pub struct Owner {
     /// See [`Task::idle`].
     pub(super) idle: fn() -> Owned,
+    /// Makes another reference to a thread that runs.
+    pub(super) hold: fn(Current) -> Owned,
     /// Releases the reference that an [`Owned`] stands for.
     ///
     /// # Safety
@@ -111,6 +113,7 @@ impl Owner {
     pub const fn of<T: Carrier>() -> Self {
         Self {
             idle: || Owned::new(T::idle()),
+            hold: |thread| Owned::new(Running::<T>::from(thread).to_arc()),
             release: release::<T>,
             switch: switch::<T>,
             begin: T::begin,

@@ -1,6 +1,6 @@
 //! The thread and the task that run on this CPU, and the values that only the task itself uses.
 
-use super::owner::{Carrier, OWNER};
+use super::owner::{Carrier, OWNER, Owned};
 use super::thread::Thread;
 use alloc::sync::Arc;
 use core::fmt;
@@ -22,6 +22,11 @@ impl Current {
     #[inline]
     pub(super) fn as_non_null(self) -> NonNull<Thread> {
         self.thread
+    }
+
+    /// Returns a counted reference to the thread.
+    pub(super) fn hold(self) -> Owned {
+        (OWNER.hold)(self)
     }
 }
 

@@ -7,9 +7,10 @@ use super::thread::{Thread, work};
 use super::{balance, fpu, pressure, realtime, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::assert_no_spin_lock_held;
-use crate::arch::{self, MAX_CPUS, UserFrame, cpu_id};
+use crate::arch::{self, MAX_CPUS, cpu_id};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use logic::own::Token;
 use logic::sched::policy;
 use logic::sched::state::{Left, State};
 
@@ -223,16 +224,13 @@ pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();
     (OWNER.begin)();
     let thread = current();
-    if thread.fpu.is_some()
-        && let Some(top) = thread.stack_top()
-    {
-        let frame = top.cast::<UserFrame>().wrapping_sub(1);
+    if let Some(frame) = thread.user_frame() {
         // SAFETY: `Thread::user` has put a frame of user mode at the top of the stack. The owner's
         // code has returned, so the stack is not needed any more.
         unsafe { arch::context::enter_user(frame) }
     }
     // SAFETY: the owner's code has returned, so its entries in queues are gone.
-    unsafe { exit_current() }
+    unsafe { end_current() }
 }
 
 /// Switches to another thread if one is due. The current thread stays runnable. Returns when it
@@ -267,12 +265,23 @@ pub(super) fn yield_now(why: Why) {
     }
 }
 
+/// Ends the current task, whose token the caller has. The next thread drops the scheduler's
+/// reference to it. Values on the task's stack are not dropped.
+///
+/// Other threads may use a value on a task's stack only while the task is in a call of this module
+/// that lends it, such as the entry of a wait. Conditions of waits are `Send`, so none has the
+/// token, and no condition ends its task.
+pub fn exit_current(_token: &mut Token) -> ! {
+    // SAFETY: the caller has the token, so the task is in no wait, and has no entry in a queue.
+    unsafe { end_current() }
+}
+
 /// Ends the current thread. The next thread drops the scheduler's reference to it.
 ///
 /// # Safety
 /// No other thread uses values on the current thread's stack, such as its entry in a queue. They
 /// are not dropped.
-pub unsafe fn exit_current() -> ! {
+unsafe fn end_current() -> ! {
     current().state.die();
     schedule(Why::Waits);
     unreachable!("a dead thread was scheduled");

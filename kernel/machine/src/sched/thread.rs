@@ -191,10 +191,28 @@ impl Thread {
         }
     }
 
-    /// Returns the address after the last byte of the thread's stack. The frame of the entry from
-    /// user mode is just below. Returns `None` for an idle thread.
-    pub fn stack_top(&self) -> Option<*mut u8> {
-        self.stack.as_ref().map(KernelStack::top)
+    /// Returns the place of the frame with which a user thread has entered the kernel. Returns
+    /// `None` for a thread of the kernel.
+    pub(super) fn user_frame(&self) -> Option<*mut UserFrame> {
+        self.fpu.as_ref()?;
+        let top = self.stack.as_ref()?.top();
+        Some(top.cast::<UserFrame>().wrapping_sub(1))
+    }
+
+    /// Returns the registers with which the blocked user thread has entered the kernel. Returns
+    /// `None` if it is a thread of the kernel, is not blocked, or ran during the read.
+    pub fn blocked_frame(&self) -> Option<UserFrame> {
+        let frame = self.user_frame()?;
+        let switches = self.account.switches();
+        if self.state() != State::Blocked {
+            return None;
+        }
+        // SAFETY: the frame is at the top of the stack, which lives as long as the thread. The
+        // thread may wake and change the frame during the read. Then the values are not used, so
+        // the read is volatile.
+        let frame = unsafe { frame.read_volatile() };
+        let same = self.state() == State::Blocked && self.account.switches() == switches;
+        same.then_some(frame)
     }
 
     /// Returns whether interruptible waits of the thread must end: a signal may have to be

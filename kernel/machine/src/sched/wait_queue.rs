@@ -14,6 +14,7 @@
 //! the condition false again before step 3. Now the waiter is on no queue, and only the noted
 //! wake-up keeps it from blocking for ever.
 
+use super::owner::Owned;
 use super::thread::Thread;
 use crate::arch::clock::Nanos;
 use crate::arch::spin::SpinLock;
@@ -70,7 +71,8 @@ impl Break {
 
 /// A thread's entry in a queue.
 struct Waiter {
-    /// The thread. It is alive while the waiter exists, which lies on its stack or in its heap.
+    /// The thread. It is alive while the waiter exists: the waiter lies on its stack during a call
+    /// of [`WaitQueue::wait_general`], or in a [`WaitSet`], which keeps the thread alive.
     thread: NonNull<Thread>,
     /// Counts against a waker's limit. Pollers do not, because they may not consume what they are
     /// woken for.
@@ -139,7 +141,7 @@ impl WaitQueue {
     ///
     /// # Errors
     /// [`Interrupted`] if a signal arrives first.
-    pub fn wait(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
+    pub fn wait(&self, ready: impl FnMut() -> bool + Send) -> Result<(), Interrupted> {
         self.wait_general(Break::Signal, None, ready).map(|_| ())
     }
 
@@ -148,13 +150,13 @@ impl WaitQueue {
     ///
     /// # Errors
     /// [`Interrupted`] if the thread is killed first.
-    pub fn wait_killable(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
+    pub fn wait_killable(&self, ready: impl FnMut() -> bool + Send) -> Result<(), Interrupted> {
         self.wait_general(Break::Kill, None, ready).map(|_| ())
     }
 
     /// Blocks the current thread until `ready` returns `true`. Signals do not interrupt the wait.
     /// `ready` is called as in [`Self::wait`].
-    pub fn wait_uninterruptible(&self, ready: impl FnMut() -> bool) {
+    pub fn wait_uninterruptible(&self, ready: impl FnMut() -> bool + Send) {
         // Nothing interrupts this wait, so the result is `Ready`.
         let _ = self.wait_general(Break::Never, None, ready);
     }
@@ -166,7 +168,7 @@ impl WaitQueue {
     /// [`Interrupted`] if a signal arrives first.
     pub fn wait_deadline(
         &self,
-        ready: impl FnMut() -> bool,
+        ready: impl FnMut() -> bool + Send,
         deadline: Nanos,
     ) -> Result<WaitEnd, Interrupted> {
         self.wait_general(Break::Signal, Some(deadline), ready)
@@ -177,7 +179,7 @@ impl WaitQueue {
     /// passed first.
     pub fn wait_uninterruptible_deadline(
         &self,
-        ready: impl FnMut() -> bool,
+        ready: impl FnMut() -> bool + Send,
         deadline: Nanos,
     ) -> WaitEnd {
         self.wait_general(Break::Never, Some(deadline), ready)
@@ -188,7 +190,7 @@ impl WaitQueue {
         &self,
         breaks: Break,
         deadline: Option<Nanos>,
-        mut ready: impl FnMut() -> bool,
+        mut ready: impl FnMut() -> bool + Send,
     ) -> Result<WaitEnd, Interrupted> {
         if ready() {
             return Ok(WaitEnd::Ready);
@@ -315,6 +317,9 @@ impl fmt::Debug for WaitQueue {
 /// Fill it with [`Self::add`], then call [`Self::wait`].
 pub struct WaitSet<'q> {
     places: Vec<(&'q WaitQueue, Box<Waiter>)>,
+    /// Keeps the thread alive, even if it ends without dropping the set. `None` while the set is
+    /// empty.
+    thread: Option<Owned>,
     /// Entries belong to the thread that made them.
     _not_send: PhantomData<*mut ()>,
 }
@@ -324,6 +329,7 @@ impl<'q> WaitSet<'q> {
     pub const fn new() -> Self {
         Self {
             places: Vec::new(),
+            thread: None,
             _not_send: PhantomData,
         }
     }
@@ -334,6 +340,7 @@ impl<'q> WaitSet<'q> {
     /// `ENOMEM` if there is no memory.
     pub fn add(&mut self, queue: &'q WaitQueue) -> Result<(), Errno> {
         self.places.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.thread.get_or_insert_with(|| super::current().hold());
         let waiter = Box::new(Waiter::new(false));
         queue.enqueue(&waiter);
         self.places.push((queue, waiter));
@@ -349,7 +356,7 @@ impl<'q> WaitSet<'q> {
     pub fn wait(
         &mut self,
         deadline: Option<Nanos>,
-        mut ready: impl FnMut() -> bool,
+        mut ready: impl FnMut() -> bool + Send,
     ) -> Result<WaitEnd, Interrupted> {
         loop {
             super::prepare_to_block();

@@ -37,7 +37,7 @@ impl Patience {
     pub(super) fn wait(
         self,
         notifier: &Notifier,
-        ready: impl FnMut() -> bool,
+        ready: impl FnMut() -> bool + Send,
     ) -> Result<(), Errno> {
         match self {
             Self::None => Err(Errno::EAGAIN),

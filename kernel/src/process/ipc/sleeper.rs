@@ -38,7 +38,10 @@ impl<T> Sleeper<T> {
 
     /// Waits for the result, at most until `deadline` on the monotonic clock; `None` means no time
     /// limit. Returns `None` if the result has arrived, else the reason why the wait ended early.
-    pub(super) fn sleep(&self, deadline: Option<Nanos>) -> Option<BrokenOff> {
+    pub(super) fn sleep(&self, deadline: Option<Nanos>) -> Option<BrokenOff>
+    where
+        T: Send,
+    {
         let ready = || self.told.lock().is_some();
         let end = match deadline {
             Some(deadline) => self.queue.wait_deadline(ready, deadline),

@@ -53,6 +53,7 @@ fn link(tracer: &Arc<Task>, tracee: &Arc<Task>, mut state: Box<State>) {
             state.inside = old.inside;
             state.code = old.code;
             state.info = old.info;
+            state.registers = old.registers.take();
         }
         place.replace(state)
     };
@@ -76,7 +77,7 @@ fn unlink(tracee: &Task) -> Unlinked {
         };
         let tracer = state.tracer.take();
         state.end_steps(tracee);
-        state.place = None;
+        state.stands = false;
         // A thread in a stop drops the state when it leaves the stop.
         let stays = state.inside;
         (tracer, if stays { None } else { place.take() })

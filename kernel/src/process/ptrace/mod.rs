@@ -9,10 +9,10 @@
 //! - `breakpoints`: the CPU's debug registers.
 //!
 //! Locks: the relation of tracer and tracee changes under the process table's lock. A tracee's
-//! tracing state has its own lock, inside all others but run queues'. A tracee is in a ptrace-stop
-//! while its `place` is set, which points to the registers on its own stack. `place` is cleared
-//! under the state's lock, and a tracer accesses registers under that lock. So a tracee does not
-//! continue while its tracer accesses it, even if it is killed. The holder of the lock does not
+//! tracing state has its own lock, inside all others but run queues'. A tracee copies its
+//! registers into that state at the beginning of a ptrace-stop, and loads them at the end, both
+//! under the lock. So a tracee does not continue while its tracer accesses it, even if it is
+//! killed. The holder of the lock does not
 //! sleep and does not touch user memory.
 
 pub(crate) mod attach;

@@ -1,14 +1,10 @@
 //! The registers of user code, as tracers see them: `struct user_regs_struct` and the
 //! floating-point images.
 
-#![expect(unsafe_code, reason = "a task lends its own frame")]
-
 use super::tracee::State as Tracing;
 use crate::process::TaskRef;
 use crate::process::task::Task;
-use core::ptr::NonNull;
 use logic::errno::Errno;
-use logic::sched::state::State;
 use machine::arch::fpu::TraceImage;
 use machine::arch::frame::{RFLAGS_FIXED, RFLAGS_IF, RFLAGS_TF, USER_CS, USER_SS};
 use machine::arch::{self, USER_END, UserFrame};
@@ -35,39 +31,38 @@ const SS: usize = 20;
 const FS_BASE: usize = 21;
 const GS_BASE: usize = 22;
 
-/// The registers that a tracee lends its tracer during a ptrace-stop.
+/// The registers of a tracee during a ptrace-stop, as its tracer sees and sets them.
 #[derive(Debug)]
 pub(crate) struct Registers {
-    frame: NonNull<UserFrame>,
+    frame: UserFrame,
     pub(super) floats: TraceImage,
     /// The tracer has set the floating-point registers.
     floats_set: bool,
 }
 
 impl Registers {
-    /// Makes the registers of the current task accessible to its tracer. They are in
-    /// `frame`, the frame of the entry from user mode, and in the floating-point state.
-    pub(super) fn lend(frame: &mut UserFrame) -> Self {
+    /// Copies the registers of the current task: those in `frame`, the frame of the entry from user
+    /// mode, and those in the floating-point state.
+    pub(super) fn of_current(frame: &mut UserFrame) -> Self {
         let floats = sched::current().fpu_trace_image(frame);
         Self {
-            frame: NonNull::from(frame),
+            frame: frame.clone(),
             floats,
             floats_set: false,
         }
     }
 
-    /// Loads the registers as the tracer left them, before the current task `task` continues.
-    pub(super) fn take_back(mut self, task: TaskRef) {
+    /// Loads the registers as the tracer left them into `frame`, the frame of the current task
+    /// `task`, and into its floating-point state, before the task continues.
+    pub(super) fn load(self, task: TaskRef, frame: &mut UserFrame) {
         let user = task.user_state().expect("a user task is traced");
-        let image = self.floats.clone();
-        let set = self.floats_set;
-        let frame = self.frame();
+        *frame = self.frame;
         if frame.rip >= USER_END {
             // As in `UserFrame::sanitize`: the program faults.
             frame.rip = USER_END;
         }
-        if set {
-            sched::current().fpu_load(&image, frame);
+        if self.floats_set {
+            sched::current().fpu_load(&self.floats, frame);
         }
         arch::set_fs_base(user.fs_base());
         arch::set_gs_base_user(user.gs_base());
@@ -75,9 +70,7 @@ impl Registers {
 
     /// Returns the frame of the entry from user mode.
     pub(crate) fn frame(&mut self) -> &mut UserFrame {
-        // SAFETY: the owner has lent the frame by a unique reference, and uses it again only after
-        // `take_back`.
-        unsafe { self.frame.as_mut() }
+        &mut self.frame
     }
 
     /// Returns all general registers of `tracee`, in the order of `struct user_regs_struct`.
@@ -226,32 +219,18 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
 }
 
 /// Returns the call number, the six arguments, the stack pointer and the instruction pointer of the
-/// blocked thread `task`. Returns `None` if the thread runs, or ran during the read.
+/// blocked thread `task`. Returns `None` if it is a kernel thread, runs, or ran during the read.
 pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
-    let top = task.stack_top()?;
-    task.user_state()?;
-    let switches = task.account().switches();
-    if task.state() != State::Blocked {
-        return None;
-    }
-    let frame = top.cast::<UserFrame>().wrapping_sub(1);
-    // SAFETY: the frame of the entry from user mode lies at the top of the stack, which lives as
-    // long as the task. The thread may wake and change the frame during the read. Then the values
-    // are not used, so the reads are volatile.
-    let words = unsafe {
-        [
-            &raw const (*frame).orig_rax,
-            &raw const (*frame).rdi,
-            &raw const (*frame).rsi,
-            &raw const (*frame).rdx,
-            &raw const (*frame).r10,
-            &raw const (*frame).r8,
-            &raw const (*frame).r9,
-            &raw const (*frame).rsp,
-            &raw const (*frame).rip,
-        ]
-        .map(|word| word.read_volatile())
-    };
-    let same = task.state() == State::Blocked && task.account().switches() == switches;
-    same.then_some(words)
+    let frame = task.blocked_frame()?;
+    Some([
+        frame.orig_rax,
+        frame.rdi,
+        frame.rsi,
+        frame.rdx,
+        frame.r10,
+        frame.r8,
+        frame.r9,
+        frame.rsp,
+        frame.rip,
+    ])
 }

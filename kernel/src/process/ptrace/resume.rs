@@ -66,7 +66,7 @@ pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     at_stop(tracee, |state, registers| {
         set_way(tracee, state, registers, way, sets_flags);
         state.code = code;
-        state.place = None;
+        state.stands = false;
         Ok(())
     })?;
     sched::wake(tracee);

@@ -1,12 +1,11 @@
 //! The ptrace-stops: for a signal, at a call, for an event, with the process.
 
 use super::registers::Registers;
-use super::tracee::{Place, State};
+use super::tracee::State;
 use crate::process::TaskRef;
 use crate::process::signal::{self, Detail, SI_USER, SigInfo, Signal};
 use crate::process::task::{Stop, Task, Usage, WaitStatus};
 use alloc::sync::Arc;
-use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 pub(crate) use logic::ptrace::Event;
@@ -79,8 +78,7 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
     if task.work() & work::TRACED == 0 || task.killed() {
         return None;
     }
-    let mut registers = Registers::lend(frame);
-    let place = Place(NonNull::from(&mut registers));
+    let registers = Registers::of_current(frame);
     let tracer = {
         let mut state = task.tracee().lock();
         let state = state.as_deref_mut()?;
@@ -94,7 +92,8 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         state.interrupted = false;
         state.trapping = false;
         state.inside = true;
-        state.place = Some(place);
+        state.registers = Some(registers);
+        state.stands = true;
         tracer
     };
     tell(&tracer, task, standing.why, standing.code);
@@ -102,7 +101,7 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         sched::prepare_to_block();
         let stands = {
             let state = task.tracee().lock();
-            state.as_ref().is_some_and(|state| state.place.is_some())
+            state.as_ref().is_some_and(|state| state.stands)
         };
         if !stands || task.killed() {
             break;
@@ -110,29 +109,30 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         sched::block();
     }
     sched::cancel_block();
-    let (code, info) = leave(task);
-    registers.take_back(task);
+    let (code, info) = leave(task, frame);
     super::breakpoints::reload(&task);
     signal::recalculate(&task);
     (!task.killed()).then_some(Released { code, info, tracer })
 }
 
-/// Ends the current thread's stop. Returns the number of the signal with which the thread
-/// continues, or 0 for none, and the details of the signal that stopped the thread, if any.
-fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
+/// Ends the current thread's stop, and loads the registers that the tracer has left into `frame` and
+/// the floating-point state. Returns the number of the signal with which the thread continues, or 0
+/// for none, and the details of the signal that stopped the thread, if any.
+fn leave(task: TaskRef, frame: &mut UserFrame) -> (u32, Option<SigInfo>) {
     let mut all = task.tracee().lock();
     // The state stays while the tracee is inside a stop.
     let Some(state) = all.as_deref_mut() else {
         return (0, None);
     };
     // A thread that leaves without its tracer is killed.
-    let stands = state.place.take().is_some();
+    let stands = core::mem::take(&mut state.stands);
     let code = if stands { 0 } else { state.code };
     let info = state.info.take();
     state.code = 0;
     state.message = 0;
     state.listening = false;
     state.inside = false;
+    let registers = state.registers.take();
     let gone = if state.tracer.is_none() {
         all.take()
     } else {
@@ -140,6 +140,9 @@ fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
     };
     drop(all);
     drop(gone);
+    if let Some(registers) = registers {
+        registers.load(task, frame);
+    }
     (code, info)
 }
 

@@ -1,15 +1,11 @@
 //! A tracee's tracing state, and what the tracer may access during a ptrace-stop.
 
-#![expect(unsafe_code, reason = "a tracer uses what a standing tracee lends it")]
-
 use super::registers::Registers;
 use crate::process;
 use crate::process::signal::SigInfo;
 use crate::process::task::{Task, WaitStatus};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::fmt;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use logic::credentials::Credentials;
 use logic::errno::Errno;
@@ -52,21 +48,6 @@ impl Tracee {
     }
 }
 
-/// The address of the registers of a tracee in a ptrace-stop, which lie on the tracee's kernel
-/// stack.
-#[derive(Copy, Clone)]
-pub(crate) struct Place(pub(super) NonNull<Registers>);
-
-// SAFETY: a user of the pointer holds the state's lock, without which the tracee does not leave its
-// stop.
-unsafe impl Send for Place {}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place")
-    }
-}
-
 /// The tracing state of a traced thread.
 #[derive(Debug)]
 #[expect(
@@ -84,8 +65,11 @@ pub(crate) struct State {
     pub(crate) options: Options,
     /// Whether the tracee is in a ptrace-stop, or is leaving one.
     pub(super) inside: bool,
-    /// The tracee's registers while it is in a ptrace-stop, else `None`. See the module.
-    pub(super) place: Option<Place>,
+    /// Whether the tracee is in a ptrace-stop and has not been told to leave it.
+    pub(super) stands: bool,
+    /// The tracee's registers while it is in a ptrace-stop or is leaving one, else `None`. The
+    /// tracee loads them when it leaves.
+    pub(super) registers: Option<Registers>,
     /// During a stop, the status that the tracer sees; 0 once the tracer has waited for it.
     /// Afterwards the signal with which the tracee continues.
     pub(super) code: u32,
@@ -142,7 +126,8 @@ impl State {
             seized,
             options,
             inside: false,
-            place: None,
+            stands: false,
+            registers: None,
             code: 0,
             message: 0,
             info: None,
@@ -164,18 +149,29 @@ impl State {
     /// Ends the single steps of `tracee`, because its tracer is gone. Does nothing if `tracee` is
     /// not in a ptrace-stop.
     pub(super) fn end_steps(&mut self, tracee: &Task) {
-        if let Some(mut place) = self.place {
-            // SAFETY: the tracee does not touch the registers during its stop. `&mut self` comes
-            // from the state's lock, without which the tracee does not leave the stop.
-            unsafe { place.0.as_mut() }.run(tracee, self);
+        let _ = self.with_registers(|state, registers| registers.run(tracee, state));
+    }
+
+    /// Calls `work` with this state and the registers of the tracee, and returns its result.
+    /// Returns `None` if the tracee is not in a ptrace-stop.
+    fn with_registers<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut Registers) -> R,
+    ) -> Option<R> {
+        if !self.stands {
+            return None;
         }
+        let mut registers = self.registers.take()?;
+        let result = work(self, &mut registers);
+        self.registers = Some(registers);
+        Some(result)
     }
 
     /// Makes the tracee leave its stop if it listens (`PTRACE_LISTEN`), so that it stops again.
     pub(super) fn stop_listening(&mut self) {
         if core::mem::take(&mut self.listening) {
             self.code = 0;
-            self.place = None;
+            self.stands = false;
         }
     }
 
@@ -220,11 +216,7 @@ pub(crate) fn at_stop<R>(
     if !state.is_of(&process::current()) || state.listening {
         return Err(Errno::ESRCH);
     }
-    let mut place = state.place.ok_or(Errno::ESRCH)?;
-    // SAFETY: the tracee leaves the function that owns the registers only after it has taken this
-    // lock. It leaves when `place` is gone, or clears `place` itself. It does not touch the
-    // registers before.
-    work(state, unsafe { place.0.as_mut() })
+    state.with_registers(work).ok_or(Errno::ESRCH)?
 }
 
 /// Wakes a tracer that waits for the first ptrace-stop of the current thread `task`, because `task`
@@ -245,11 +237,12 @@ pub(crate) fn trapping_ends(task: &Task) {
 /// Waits until `tracee`, which was stopped when the current thread attached to it, is in a
 /// ptrace-stop or will not enter one. A killed tracer does not wait.
 pub(super) fn wait_for_trap(tracee: &Task) {
-    let tracer = process::current();
+    let current = process::current();
+    let tracer: &Task = &current;
     let is_over = || {
         let state = tracee.tracee().lock();
         state.as_ref().is_none_or(|state| {
-            !state.trapping || state.ended.is_some() || !state.is_of(&tracer) || tracee.killed()
+            !state.trapping || state.ended.is_some() || !state.is_of(tracer) || tracee.killed()
         })
     };
     let _ = tracer.process().child_events.wait_killable(is_over);
@@ -297,7 +290,7 @@ pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Repor
     if let Some(status) = state.ended {
         return Report::Ended(status);
     }
-    if state.place.is_none() || state.listening || state.code == 0 {
+    if !state.stands || state.listening || state.code == 0 {
         return Report::None;
     }
     let code = state.code;
@@ -310,5 +303,5 @@ pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Repor
 /// Returns whether the thread `task` is in a ptrace-stop.
 pub(crate) fn stands(task: &Task) -> bool {
     let state = task.tracee().lock();
-    state.as_ref().is_some_and(|state| state.place.is_some())
+    state.as_ref().is_some_and(|state| state.stands)
 }

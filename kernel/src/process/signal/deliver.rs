@@ -166,7 +166,7 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame, token: &mut Token) {
                     return;
                 }
             }
-            DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal), token),
+            DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal), frame, token),
             DefaultAction::Dump => core_dump::end(task, frame, &info, token),
         }
     }

@@ -5,8 +5,6 @@
 //! until the file is written. SIGKILL to the process, also from the OOM killer, aborts this:
 //! threads then wait only for a thread that is on its way to its end.
 
-#![expect(unsafe_code, reason = "a thread looks at its own registers")]
-
 use super::exit::kill_others;
 use super::{Process, Scheduled, Task, Usage, WaitStatus, exit_group, limits};
 use crate::fs::io::SliceSource;
@@ -87,7 +85,7 @@ pub(crate) struct Dump {
 /// Ends the current process by the signal `info`, whose default action is a core file. Writes the
 /// core file first if the process may have one. `task` is the current thread, with its registers in
 /// `frame`.
-pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo, token: &mut Token) -> ! {
+pub(crate) fn end(task: TaskRef, frame: &mut UserFrame, info: &SigInfo, token: &mut Token) -> ! {
     let status = WaitStatus::signalled(info.signal);
     if is_wanted(task.process()) && stop_others(task, info.signal, status) {
         let written = write(task, frame, info).is_ok();
@@ -104,7 +102,7 @@ pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo, token: &mut 
         process.dump_done.wake_all();
     }
     // This function owns nothing here, because `exit_group` does not return.
-    exit_group(status, token)
+    exit_group(status, frame, token)
 }
 
 /// Returns whether the process may have a core file at all.
@@ -146,8 +144,9 @@ fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
 }
 
 /// Waits until the core file of the process is written, if one is being written, and first hands
-/// over the registers of the current thread `task`. A thread that ends calls this first.
-pub(super) fn stand_by(task: TaskRef) {
+/// over the registers of the current thread `task`, which are in `frame`. A thread that ends calls
+/// this first.
+pub(super) fn stand_by(task: TaskRef, frame: &UserFrame) {
     let process = task.process();
     // Acquire: pairs with the Release in `stop_others`. A thread that reads the flag too early
     // leaves the group and is not waited for.
@@ -156,14 +155,9 @@ pub(super) fn stand_by(task: TaskRef) {
     }
     let signal = process.group.lock().dump.as_ref().map(|dump| dump.signal);
     let Some(signal) = signal else { return };
-    let top = task.stack_top().expect("a user task has a stack");
-    let frame = top.cast::<UserFrame>().wrapping_sub(1);
-    // SAFETY: the frame of the entry from user mode lies at the top of the stack. No reference to
-    // it exists, because the thread does not return to user mode.
-    let frame = unsafe { frame.read() };
     let mut notes = Notes::default();
-    let noted = note_thread(&mut notes, task, &frame, signal)
-        .and_then(|()| note_floats(&mut notes, &frame))
+    let noted = note_thread(&mut notes, task, frame, signal)
+        .and_then(|()| note_floats(&mut notes, frame))
         .is_ok();
     {
         let mut group = process.group.lock();

@@ -295,6 +295,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
         }
     }
     let pid = process.pid();
+    let own_tid = task.tid();
     let alone = || {
         let group = process.group.lock();
         if group.tasks.len() > 1 {
@@ -302,7 +303,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
         }
         drop(group);
         // The main thread's number is free only after the thread has left the table.
-        task.tid() == pid || table::find_task(pid).is_none()
+        own_tid == pid || table::find_task(pid).is_none()
     };
     let waited = process.thread_events.wait_killable(alone);
     process.group.lock().exec = None;

@@ -1,10 +1,5 @@
 //! The end of threads and processes.
 
-#![expect(
-    unsafe_code,
-    reason = "the frame at the top of the task's stack, and the end of the thread"
-)]
-
 use super::table::{self, Table};
 use super::{
     Group, Process, Scheduling, Stop, Task, Usage, WaitStatus, core_dump, death_signal, robust,
@@ -22,14 +17,14 @@ use machine::sched;
 use machine::sched::work;
 
 /// Ends the current process with all its threads. The process ends with `status`, unless another
-/// status was decided before.
-pub(crate) fn exit_group(status: WaitStatus, token: &mut Token) -> ! {
+/// status was decided before. `frame` has the registers of the current thread.
+pub(crate) fn exit_group(status: WaitStatus, frame: &mut UserFrame, token: &mut Token) -> ! {
     let task = process::current();
     let status = {
         let mut group = task.process().group.lock();
         kill_others(&mut group, status, Some(&task))
     };
-    exit_thread(status, token)
+    exit_thread(status, frame, token)
 }
 
 /// Kills all threads of the process with the group `group`. The process ends with `status`, unless
@@ -53,18 +48,15 @@ pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Ta
     status
 }
 
-/// Ends the current thread. If this is the last thread, the process ends too. The process ends with
-/// `status`, unless a status was decided before, as by [`exit_group`].
-pub(crate) fn exit_thread(status: WaitStatus, token: &mut Token) -> ! {
+/// Ends the current thread, which has the registers in `frame`. If this is the last thread, the
+/// process ends too. The process ends with `status`, unless a status was decided before, as by
+/// [`exit_group`].
+pub(crate) fn exit_thread(status: WaitStatus, frame: &mut UserFrame, token: &mut Token) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
-    core_dump::stand_by(task);
+    core_dump::stand_by(task, frame);
     if task.is_traced() {
-        let top = task.stack_top().expect("a user task has a stack");
-        let frame = top.cast::<UserFrame>().wrapping_sub(1);
-        // SAFETY: the frame of the entry from user mode lies at the top of the stack. No other
-        // reference to it exists, because the thread does not return to user mode.
-        ptrace::exit_event(task, unsafe { &mut *frame }, status);
+        ptrace::exit_event(task, frame, status);
     }
     task.note_end();
     robust::release_list(task);
@@ -92,9 +84,7 @@ pub(crate) fn exit_thread(status: WaitStatus, token: &mut Token) -> ! {
     }
     drop(gone);
     drop(process);
-    // SAFETY: the thread waits in no queue. Queues are entered only inside closures, and no closure
-    // that runs there has the token, which this function takes.
-    unsafe { sched::exit_current() }
+    sched::exit_current(token)
 }
 
 /// Wakes the parent that waits in `vfork` for the child `process`, because the child has released

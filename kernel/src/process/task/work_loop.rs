@@ -24,7 +24,7 @@ pub fn exit_to_user(frame: &mut UserFrame, token: &mut Token) {
         let bits = task.work();
         if bits & work::KILL != 0 {
             let status = task.process().group.lock().exit;
-            exit_thread(status.unwrap_or(WaitStatus::exited(0)), token);
+            exit_thread(status.unwrap_or(WaitStatus::exited(0)), frame, token);
         }
         if bits & work::CALL_END != 0 {
             ptrace::end_call(task, frame);
