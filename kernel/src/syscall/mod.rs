@@ -71,7 +71,8 @@ use machine::sched::work;
 
 /// Carries out the system call of `frame` for the current task, whose token is `token`. The entry
 /// code calls this for a `syscall` instruction. The number is in `orig_rax`, and the result goes to
-/// `rax`.
+/// `rax`. Always inlined into the entry point, which does nothing else.
+#[inline(always)]
 pub fn entry(frame: &mut UserFrame, token: &mut Token) {
     let task = crate::process::current();
     if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame, token) {
