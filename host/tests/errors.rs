@@ -103,6 +103,8 @@ fn sizes_and_cpus_out_of_range() {
     refused(&ebb(&["-m", "2T", "--", "ls"]), 125, &["-m 2T"]);
     refused(&ebb(&["-m", "1024", "--", "ls"]), 125, &["1024", "no unit"]);
     refused(&ebb(&["-c", "0", "--", "ls"]), 125, &["-c 0"]);
+    refused(&ebb(&["-c", "-1", "--", "ls"]), 125, &["-1", "--cpus"]);
+    refused(&ebb(&["-m", "-1", "--", "ls"]), 125, &["-1", "--memory"]);
     refused(&ebb(&["-c", "65", "--", "ls"]), 125, &["-c 65", "64"]);
     refused(
         &ebb(&["-c", "2", "--icount", "--", "ls"]),
@@ -178,6 +180,15 @@ fn what_can_be_said_once_is_refused_twice() {
         let words = [&*format!("--out and {option} both go to"), &*new];
         refused(&ebb(&results), 125, &words);
     }
+    let folder = scratch.path("folder");
+    fs::create_dir(&folder).expect("a new folder");
+    let (copy, record) = (format!("/etc:{folder}"), format!("{folder}/record"));
+    refused(
+        &ebb(&["--out", &copy, "--record", &record, "--", "ls"]),
+        125,
+        &["--record goes to", &record, "that --out fills", &folder],
+    );
+    assert!(!std::path::Path::new(&record).exists());
     assert!(!std::path::Path::new(&new).exists());
     assert_eq!(fs::read(&one).expect("it is left as it was"), b"1");
     refused(

@@ -6,7 +6,8 @@
 //! needs no machine). Each part uses only those below it, which `tests/layers.rs` checks. If a
 //! lower part needs a higher one, it declares a contract, which this file or `process` implements.
 //!
-//! `unsafe` code is denied here. Files that need it allow it in their first lines, with the reason.
+//! `unsafe` code is forbidden here, except in [`vm`], where files that need it allow it in their first
+//! lines, with the reason.
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]
@@ -19,8 +20,11 @@ extern crate alloc;
 
 mod drivers;
 mod fs;
+#[forbid(unsafe_code)]
 mod process;
+#[forbid(unsafe_code)]
 mod procfs;
+#[forbid(unsafe_code)]
 mod syscall;
 mod vm;
 

@@ -66,7 +66,7 @@ use crate::stdout;
 use crate::streams;
 use crate::system::opened::{facts, kind_of};
 use crate::system::{
-    create_private_file, huge_pages, is_same_file, memory_file, open_named, regular_of,
+    create_private_file, huge_pages, is_inside, is_same_file, memory_file, open_named, regular_of,
 };
 use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
@@ -289,11 +289,11 @@ fn check_pool(options: &RunOptions) -> Result<(), Failure> {
     }
 }
 
-/// Refuses two options that write different results to one file.
+/// Refuses two options that write different results to one file, or one into the other's folder.
 ///
 /// # Errors
 /// Fails with a usage error if two of `--timeline`, `--record` and a copy of `outs` go to the same
-/// file.
+/// file, or if one of the first two goes into the folder that a copy is to fill.
 fn check_results(options: &RunOptions, outs: Option<&Outs>) -> Result<(), Failure> {
     let named = [
         ("--timeline", &options.timeline),
@@ -310,6 +310,13 @@ fn check_results(options: &RunOptions, outs: Option<&Outs>) -> Result<(), Failur
             return Err(Failure::Usage(format!(
                 "{other} and {option} both go to {}",
                 one_line(path)
+            )));
+        }
+        if let Some((other, folder)) = results.iter().find(|(_, other)| is_inside(path, other)) {
+            return Err(Failure::Usage(format!(
+                "{option} goes to {}, into the folder that {other} fills: {}",
+                one_line(path),
+                one_line(folder)
             )));
         }
         results.push((option, path));

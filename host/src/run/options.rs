@@ -46,11 +46,17 @@ pub(crate) struct RunOptions {
     pub(crate) tty: bool,
 
     /// Memory of the guest, from 32M to 512G
-    #[arg(short, long, value_name = "SIZE", default_value = "1G")]
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        default_value = "1G",
+        allow_negative_numbers = true
+    )]
     pub(crate) memory: Size,
 
     /// Virtual CPUs, 1 to 64 [default: the host's, at most 8]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<u32>,
 
     /// Kernel of the guest: ebb's own, or a stock Linux [default: ebb]

@@ -35,4 +35,4 @@ pub(crate) use resolved_name::{
     MagicLinks, ResolveError, ResolvedName, create_file, create_private_file, open_named,
     open_named_with,
 };
-pub(crate) use same_file::is_same_file;
+pub(crate) use same_file::{is_inside, is_same_file};

@@ -1,4 +1,4 @@
-//! Tells whether two paths that the user named lead to one file.
+//! Tells whether two paths that the user named lead to one file, or one into the other.
 
 use super::resolved_name::ResolvedName;
 use rustix::fs::fstat;
@@ -14,6 +14,19 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
         return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
     }
     place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+/// Returns whether a file created at `path` would lie in `folder`, or in a folder below it. Links are
+/// followed. Returns `false` if `folder` is no folder, and if no file can be created at `path`.
+pub(crate) fn is_inside(path: &Path, folder: &Path) -> bool {
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let (Ok(parent), Ok(folder)) = (parent.canonicalize(), folder.canonicalize()) else {
+        return false;
+    };
+    folder.is_dir() && parent.starts_with(folder)
 }
 
 /// Returns the device and inode number of the folder of `path`, and its name there. Returns `None`
@@ -65,6 +78,30 @@ mod tests {
                 is_same,
                 "{other} {one}"
             );
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn files_in_a_folder_are_found_by_any_path() {
+        let folder = new_folder(&std::env::temp_dir(), "ebb-inside").unwrap();
+        let path = |name: &str| folder.join(name);
+        fs::create_dir_all(path("out/below")).unwrap();
+        fs::create_dir(path("outer")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        symlink("out/below", path("link")).unwrap();
+        for (file, into, inside) in [
+            ("out/new", "out", true),
+            ("out/below/new", "out", true),
+            ("link/new", "out", true),
+            ("out/../out/new", "link/..", true),
+            ("outer/new", "out", false),
+            ("new", "out", false),
+            ("out", "out", false),
+            ("missing/new", "missing", false),
+            ("new", "file", false),
+        ] {
+            assert_eq!(is_inside(&path(file), &path(into)), inside, "{file} {into}");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -4,22 +4,19 @@
 //! are gathered. Without the lock, [`Gather::flush`] makes every CPU that may know the old entries
 //! drop them. Only then [`Gather::free`] frees the frames. One flush serves a whole batch.
 
-#![expect(unsafe_code, reason = "counted references are handed over")]
-
 use super::entry::{FILE, SHMEM, ZERO, each_used, frame_of};
 use super::tlb;
-use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, FreeBatch};
 use machine::arch::CpuSet;
 use machine::memory::memmap::{self, Descriptor};
 use machine::memory::percpu::{self, Count};
-use machine::memory::{file_block, huge, hugetlb, poison, zero_block};
+use machine::memory::{FrameBatch, file_block, huge, hugetlb, poison, zero_block};
 use machine::sched;
 
-/// The most frames in a batch, which takes one page of stack.
-const CAPACITY: usize = 510;
+/// The most frames in a batch.
+const CAPACITY: usize = 512;
 /// The most huge blocks in a batch.
 const HUGE_CAPACITY: usize = 64;
 const _: () = assert!(HUGE_CAPACITY <= u64::BITS as usize);
@@ -28,16 +25,13 @@ pub(super) const RESTS: usize = 4;
 
 /// A batch of frames that were unmapped and are not freed yet.
 pub(super) struct Gather {
-    len: usize,
-    frames: [MaybeUninit<Frame>; CAPACITY],
-    huge_len: usize,
-    huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
-    /// Bit `n` is set if the huge block `huge[n]` belongs to a file.
+    frames: FrameBatch<CAPACITY>,
+    huge: FrameBatch<HUGE_CAPACITY>,
+    /// Bit `n` is set if the huge block number `n` of `huge` belongs to a file.
     of_files: u64,
     /// The number of entries of the huge page of zeros that were taken.
     zeros: u64,
-    pool_len: usize,
-    pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
+    pool: FrameBatch<HUGE_CAPACITY>,
     rests: [Option<(Frame, huge::FrameSet)>; RESTS],
     /// The number of pages taken, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
@@ -58,14 +52,11 @@ impl Gather {
     /// Returns an empty batch.
     pub(super) const fn new() -> Self {
         Self {
-            len: 0,
-            frames: [const { MaybeUninit::uninit() }; CAPACITY],
-            huge_len: 0,
-            huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
+            frames: FrameBatch::new(),
+            huge: FrameBatch::new(),
             of_files: 0,
             zeros: 0,
-            pool_len: 0,
-            pool: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
+            pool: FrameBatch::new(),
             rests: [None; RESTS],
             pages: [0; 3],
             any: false,
@@ -74,13 +65,13 @@ impl Gather {
 
     /// Returns the number of frames, of pages and tables, in the batch.
     pub(super) const fn len(&self) -> usize {
-        self.len
+        self.frames.len()
     }
 
     /// Returns whether there is no room for another frame.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.len == CAPACITY
+        self.frames.is_full()
     }
 
     /// Takes used entries out of `entries`, a part of a table, with the references that they hold,
@@ -88,9 +79,8 @@ impl Gather {
     /// examined.
     #[inline]
     pub(super) fn take(&mut self, entries: &[AtomicU64], files_only: bool) -> usize {
-        let looked_at = entries.len().min(CAPACITY - self.len);
-        let first = self.len;
-        let mut len = first;
+        let first = self.frames.len();
+        let looked_at = entries.len().min(CAPACITY - first);
         let mut others = [0; 3];
         let frames = &mut self.frames;
         let mut any = false;
@@ -108,15 +98,12 @@ impl Gather {
             } else {
                 entry.store(0, Ordering::Relaxed);
             }
-            debug_assert!(len < CAPACITY);
-            // SAFETY: there is at most one frame for each entry of the loop, which visits at most
-            // `CAPACITY - self.len` entries.
-            unsafe { frames.get_unchecked_mut(len) }.write(frame_of(value));
-            len += 1;
+            // There is room, because the loop visits at most `CAPACITY - first` entries.
+            frames.push_fast(frame_of(value));
         });
+        let len = frames.len();
         self.any |= any;
         self.any |= len != first;
-        self.len = len;
         self.pages[0] += (len - first) as u64 - others[1] - others[2];
         self.pages[1] += others[1];
         self.pages[2] += others[2];
@@ -126,14 +113,13 @@ impl Gather {
     /// Returns whether a huge block and its page table fit in the batch.
     #[inline]
     pub(super) fn has_room_for_huge(&self) -> bool {
-        !self.is_full() && self.huge_len < HUGE_CAPACITY && self.pool_len < HUGE_CAPACITY
+        !self.is_full() && !self.huge.is_full() && !self.pool.is_full()
     }
 
     /// Takes the reference to the huge block `block`, and `table`, the page table in reserve for
     /// it.
     pub(super) fn huge(&mut self, block: Frame, table: Frame) {
-        self.huge[self.huge_len].write(block);
-        self.huge_len += 1;
+        self.huge.push(block);
         self.pages[0] += huge::FRAMES;
         self.table(table);
     }
@@ -141,9 +127,8 @@ impl Gather {
     /// Takes the references that `entry` holds to a huge block of a file, and `table`, the page
     /// table in reserve for it.
     pub(super) fn file_block(&mut self, entry: u64, table: Frame) {
-        self.of_files |= 1 << self.huge_len;
-        self.huge[self.huge_len].write(frame_of(entry));
-        self.huge_len += 1;
+        self.of_files |= 1 << self.huge.len();
+        self.huge.push(frame_of(entry));
         self.pages[kind_index(entry)] += huge::FRAMES;
         file_block::unmap(frame_of(entry));
         self.table(table);
@@ -158,8 +143,7 @@ impl Gather {
     /// Takes the reference to a page of the pool of huge pages.
     pub(super) fn pool(&mut self, page: Frame) {
         self.any = true;
-        self.pool[self.pool_len].write(page);
-        self.pool_len += 1;
+        self.pool.push(page);
     }
 
     /// Takes the frames of a huge block that are not in `kept`. Call this for [`RESTS`] blocks of a
@@ -178,8 +162,7 @@ impl Gather {
     /// Takes a page table.
     pub(super) fn table(&mut self, frame: Frame) {
         self.any = true;
-        self.frames[self.len].write(frame);
-        self.len += 1;
+        self.frames.push(frame);
     }
 
     /// Returns whether an entry was taken that a TLB may know.
@@ -208,12 +191,7 @@ impl Gather {
             zero_block::release(core::mem::take(&mut self.zeros));
         }
         let of_files = core::mem::take(&mut self.of_files);
-        for (index, block) in self.huge[..core::mem::take(&mut self.huge_len)]
-            .iter()
-            .enumerate()
-        {
-            // SAFETY: the first `huge_len` are initialised.
-            let block = unsafe { block.assume_init() };
+        for (index, block) in self.huge.take_all().enumerate() {
             if of_files >> index & 1 == 0 {
                 huge::release(block);
             } else {
@@ -221,9 +199,8 @@ impl Gather {
             }
             sched::give_way();
         }
-        for page in &self.pool[..core::mem::take(&mut self.pool_len)] {
-            // SAFETY: the first `pool_len` are initialised.
-            hugetlb::release(unsafe { page.assume_init() });
+        for page in self.pool.take_all() {
+            hugetlb::release(page);
             sched::give_way();
         }
         for rest in &mut self.rests {
@@ -251,9 +228,7 @@ impl Gather {
         let allocator = machine::memory::allocator();
         let mut batch = FreeBatch::new();
         let mut anonymous = 0;
-        for frame in &self.frames[..core::mem::take(&mut self.len)] {
-            // SAFETY: the first `len` are initialised.
-            let frame = unsafe { frame.assume_init() };
+        for frame in self.frames.take_all() {
             if Descriptor::get(frame).clear_own_anonymous() {
                 if FILL {
                     this.free_in(allocator, &mut batch, frame);
