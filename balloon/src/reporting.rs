@@ -5,12 +5,13 @@ use crate::balloon::Balloon;
 use crate::batch::ReportBatch;
 use crate::config::FreePages;
 use crate::features::Features;
+use crate::page::OwnedPage;
 use crate::report_queue::{ReportError, Reported};
 use core::ops::ControlFlow;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-impl<H: Hal, T: Transport> Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
     /// Returns whether a report leaves free pages as the guest expects them: it expects no value,
     /// or the device was given the value ([`FreePages::Filled`]). Does not say whether reporting is
     /// available.

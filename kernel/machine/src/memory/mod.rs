@@ -111,17 +111,6 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Allocates a frame for the balloon. Returns `None` if no more frames are free than twice the high
-/// watermark. Does not wait.
-pub fn spare_frame() -> Option<FrameRef> {
-    let stats = allocator().stats();
-    // Inflating must not be what makes allocations wait.
-    if stats.free_frames <= stats.watermarks.high.saturating_mul(2) {
-        return None;
-    }
-    FrameRef::try_new(Kind::Balloon, Mobility::Movable, Reserve::Keep).ok()
-}
-
 /// Returns whether caches should free frames instead of allocating `wanted` more. This is so if no
 /// more frames are free than twice the high watermark and `wanted`.
 pub fn is_short(wanted: u64) -> bool {
