@@ -14,6 +14,7 @@
 //! | [`Progress`], [`Stop`] | the result of [`Balloon::step`] |
 //! | [`Exchange`] | an exchange of pages of the balloon for others |
 //! | [`ReportBatch`], [`RangeError`] | the ranges of one free page report |
+//! | [`ReturnedRanges`] | the ranges of a report that the device has finished |
 //! | [`Reported`], [`ReportError`], [`ReportingUnavailable`] | the result of a report |
 //! | [`Stats`] | the guest's memory statistics |
 //! | [`SetupError`], [`BalloonError`], [`DeviceFault`] | errors at the start and later |
@@ -39,7 +40,7 @@ mod stats_queue;
 mod transfer;
 
 pub use balloon::{Balloon, Work};
-pub use batch::{MAX_RANGES, RangeError, ReportBatch};
+pub use batch::{MAX_RANGES, RangeError, ReportBatch, ReturnedRanges};
 pub use config::{FreePages, Options};
 pub use error::{BalloonError, ConfigError, DeviceFault, QueueName, ResetTimeout, SetupError};
 pub use exchange::Exchange;

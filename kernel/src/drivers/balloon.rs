@@ -4,20 +4,17 @@
 //! statistics. Another thread (`give_back`) reports free memory. One lock protects the driver, and
 //! no thread sleeps with it held.
 
-#![expect(unsafe_code, reason = "the device reads and writes memory")]
-
 use core::fmt;
 use core::ops::ControlFlow;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, BalloonError, Ballooned, FreePages, Options, PageSource, RangeError, ReportBatch,
-    ReportError, ReportingUnavailable, Stats, Stop, Work,
+    Balloon, BalloonError, Ballooned, FreePages, Options, PageSource, RangeError, ReportError,
+    ReportingUnavailable, Stats, Stop, Work,
 };
-use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
+use ebb_mm::{FRAME_SIZE, Frame};
 use machine::arch::clock::{self, Nanos};
-use machine::arch::phys_to_virt;
 use machine::memory::ballooned::{self, BalloonFrame, Targets};
+use machine::memory::isolated::Isolated;
 use machine::memory::{self, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::virtio::Platform;
@@ -291,26 +288,19 @@ pub fn reporting() -> Result<(), ReportFailure> {
 }
 
 /// Reports `ranges`, at most [`ebb_balloon::MAX_RANGES`], to the host as free, and waits until the
-/// device has taken them. The caller keeps the frames unused until this returns.
+/// device has taken them.
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
 /// in time is reset first, so that the frames may be used again. Fails with `NotReset` if the
-/// device does not confirm that. The frames must stay unused for ever then.
-pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
+/// device does not confirm that. The ranges are still lent then, so that the frames stay unused for
+/// ever.
+pub fn report(ranges: &mut Isolated<'_>) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
-    let mut batch = ReportBatch::new();
-    for range in ranges {
-        let start =
-            NonNull::new(phys_to_virt(range.start.address())).unwrap_or(NonNull::dangling());
-        // A range is at most a block of the largest order.
-        #[expect(clippy::cast_possible_truncation, reason = "usize is 64 bits wide")]
-        let len = range.bytes() as usize;
-        // SAFETY: the caller keeps the frames out of use until this returns.
-        unsafe { batch.push(start, len) }.map_err(ReportFailure::BadRange)?;
-    }
+    let mut batch = ranges.lend().map_err(ReportFailure::BadRange)?;
     let submitted = driver.lock().submit_report(&mut batch);
     if let Err(error) = submitted {
+        ranges.take_back(&batch.take_ranges());
         // A device that broke the protocol does not take the next report either.
         if matches!(error, ReportError::Device(_)) && reporting().is_ok() {
             reset(driver);
@@ -319,7 +309,15 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     }
     let deadline = clock::now().saturating_add(REPORT_PATIENCE);
     loop {
-        let failure = match driver.lock().report_done() {
+        let done = {
+            let mut device = driver.lock();
+            let done = device.report_done();
+            if let Ok(Some(_)) = done {
+                take_back(&mut device, ranges);
+            }
+            done
+        };
+        let failure = match done {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if clock::now() < deadline => None,
             Ok(None) => Some(ReportFailure::Timeout),
@@ -327,7 +325,9 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         };
         if let Some(failure) = failure {
             // The device still has the ranges: it must be stopped before they are used again.
-            return Err(if reset(driver) {
+            reset(driver);
+            let back = take_back(&mut driver.lock(), ranges);
+            return Err(if back {
                 failure
             } else {
                 ReportFailure::NotReset
@@ -335,6 +335,16 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         }
         sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));
     }
+}
+
+/// Takes the ranges of the last report back. Returns `false` if `device` still has them.
+fn take_back(device: &mut Device, ranges: &mut Isolated<'_>) -> bool {
+    let returned = device.take_ranges();
+    let back = returned.is_some();
+    if let Some(returned) = returned {
+        ranges.take_back(&returned);
+    }
+    back
 }
 
 /// Takes up to `frames` pages of 4 KiB back from the balloon because the guest has no free memory.
