@@ -97,6 +97,8 @@ impl<P: OwnedPage> fmt::Debug for Ballooned<P> {
 /// [`give_back`] for a page from [`take_spare`], and [`remember`] for a page from [`recall`].
 /// Between these calls the driver keeps the page.
 ///
+/// A source serves one driver: a page from [`recall`] is one that this driver's device has.
+///
 /// No method may wait for the balloon. [`recall`], [`remember`] and [`give_back`] are called under
 /// memory pressure, so they must not allocate.
 ///

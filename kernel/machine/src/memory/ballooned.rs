@@ -52,12 +52,14 @@ impl BalloonFrame {
 // SAFETY: the value has the only reference to a frame that was allocated for the balloon. No page
 // table maps such a frame, and nothing reads or writes it.
 unsafe impl OwnedPage for BalloonFrame {
+    #[inline]
     fn number(&self) -> Pfn {
         Pfn::new(self.0.get())
     }
 }
 
 impl Drop for BalloonFrame {
+    #[inline]
     fn drop(&mut self) {
         memmap::release(self.frame());
     }
