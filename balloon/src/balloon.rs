@@ -9,7 +9,7 @@ use crate::error::{BalloonError, QueueName, ResetTimeout, SetupError};
 use crate::features::Features;
 use crate::negotiate::{Negotiated, negotiate, reset};
 use crate::numbering::{DEFLATE, INFLATE, STATS, reporting_queue};
-use crate::page::{PAGE_SIZE, PageSource};
+use crate::page::{Ballooned, OwnedPage, PAGE_SIZE, PageSource};
 use crate::report_queue::{ReportQueue, ReportingUnavailable};
 use crate::stats::Stats;
 use crate::stats_queue::{STATS_BUFFER_BYTES, StatsQueue};
@@ -48,7 +48,7 @@ bitflags! {
     }
 }
 
-/// A virtio-balloon device and its driver.
+/// A virtio-balloon device and its driver. `P` is the type of the guest's pages.
 ///
 /// The methods take `&mut self`, so threads that share a `Balloon` need a lock around it. No method
 /// waits for the device except [`deflate`](Self::deflate) and [`report`](Self::report), which call
@@ -56,13 +56,14 @@ bitflags! {
 /// which read the device's status a bounded number of times.
 ///
 /// Dropping a `Balloon` resets the device. The guest may then use the pages that were in the
-/// balloon and the ranges of an unfinished report.
-pub struct Balloon<H: Hal, T: Transport> {
+/// balloon and the ranges of an unfinished report. Pages of unfinished requests are dropped. If the
+/// device does not confirm the reset, they are lost.
+pub struct Balloon<H: Hal, T: Transport, P: OwnedPage> {
     // The first field, so it is dropped first. Dropping the transport resets the device before the
     // memory of the queues is freed.
     pub(crate) transport: T,
-    pub(crate) inflate: Transfer<H>,
-    pub(crate) deflate: Transfer<H>,
+    pub(crate) inflate: Transfer<H, P>,
+    pub(crate) deflate: Transfer<H, P>,
     stats: Option<StatsQueue<H>>,
     pub(crate) reporting: Result<ReportQueue<H>, ReportingUnavailable>,
     /// The memory of the request buffers of `inflate`, `deflate` and `stats`.
@@ -79,13 +80,13 @@ pub struct Balloon<H: Hal, T: Transport> {
 }
 
 // SAFETY: the driver alone owns the queues and their buffers, and they are not bound to a thread.
-// `Hal` has no per-thread state.
-unsafe impl<H: Hal, T: Transport + Send> Send for Balloon<H, T> {}
+// `Hal` has no per-thread state. The pages in flight are `Send`.
+unsafe impl<H: Hal, T: Transport + Send, P: OwnedPage + Send> Send for Balloon<H, T, P> {}
 // SAFETY: methods with `&self` only read: the driver's own fields, the used rings by atomic loads,
-// and the configuration space through the transport, which is `Sync`.
-unsafe impl<H: Hal, T: Transport + Sync> Sync for Balloon<H, T> {}
+// and the configuration space through the transport, which is `Sync`. They reach no page.
+unsafe impl<H: Hal, T: Transport + Sync, P: OwnedPage> Sync for Balloon<H, T, P> {}
 
-impl<H: Hal, T: Transport> Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
     /// Starts the device behind `transport`: resets it, negotiates features, sets up the queues,
     /// sets `DRIVER_OK` and writes a balloon size of 0. If statistics are negotiated, submits the
     /// first values. Call [`step`](Self::step) once afterwards, since the device may already have a
@@ -109,7 +110,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    fn set_up(transport: &mut T, options: &Options) -> Result<Parts<H>, SetupError> {
+    fn set_up(transport: &mut T, options: &Options) -> Result<Parts<H, P>, SetupError> {
         let negotiated = negotiate(transport, options)?;
         let buffers = DmaPage::new().ok_or(SetupError::NoDmaMemory)?;
         let inflate = {
@@ -147,7 +148,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         })
     }
 
-    fn start(mut transport: T, parts: Parts<H>) -> Result<Self, SetupError> {
+    fn start(mut transport: T, parts: Parts<H, P>) -> Result<Self, SetupError> {
         transport.finish_init();
         let mut balloon = Self {
             transport,
@@ -297,7 +298,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// # Errors
     /// Fails if the device did not confirm the reset in time. No page was given back then, as the
     /// device may still use them. The call may be repeated.
-    pub fn reset(&mut self, pages: &mut impl PageSource) -> Result<(), ResetTimeout> {
+    pub fn reset(&mut self, pages: &mut impl PageSource<Page = P>) -> Result<(), ResetTimeout> {
         self.stop()?;
         self.release(pages, u32::MAX);
         Ok(())
@@ -322,19 +323,20 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the device has confirmed a reset. Returns `true` if pages are left, so that the caller calls
     /// this again. Returns `false` without a confirmed reset, since the device may still use the
     /// pages.
-    pub fn release(&mut self, pages: &mut impl PageSource, budget: u32) -> bool {
+    pub fn release(&mut self, pages: &mut impl PageSource<Page = P>, budget: u32) -> bool {
         if !self.is_stopped {
             return false;
         }
-        self.inflate.take_batch(|page| pages.give_back(page));
-        let leaving = self.deflate.take_batch(|page| pages.give_back(page));
+        let mut give_back = |page: Ballooned<P>| pages.give_back(page.into_page());
+        self.inflate.take_batch(&mut give_back);
+        let leaving = self.deflate.take_batch(&mut give_back);
         self.actual = self.actual.saturating_sub(leaving);
         for _ in 0..min(budget, self.actual) {
             let Some(page) = pages.recall() else {
                 self.actual = 0;
                 break;
             };
-            pages.give_back(page);
+            pages.give_back(page.into_page());
             self.actual -= 1;
         }
         self.actual != 0
@@ -350,15 +352,18 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 }
 
-impl<H: Hal, T: Transport> Drop for Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Drop for Balloon<H, T, P> {
     fn drop(&mut self) {
         // The device must stop using the queues and buffers before they are freed. If it does not
         // confirm the reset, a drop can neither wait longer nor return an error.
-        let _ = reset(&mut self.transport);
+        if reset(&mut self.transport).is_ok() {
+            self.inflate.take_batch(|page| drop(page.into_page()));
+            self.deflate.take_batch(|page| drop(page.into_page()));
+        }
     }
 }
 
-impl<H: Hal, T: Transport> fmt::Debug for Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> fmt::Debug for Balloon<H, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Balloon")
             .field("features", &self.features)
@@ -372,9 +377,9 @@ impl<H: Hal, T: Transport> fmt::Debug for Balloon<H, T> {
 }
 
 /// The parts of a [`Balloon`] that exist before `DRIVER_OK` is set.
-struct Parts<H: Hal> {
-    inflate: Transfer<H>,
-    deflate: Transfer<H>,
+struct Parts<H: Hal, P> {
+    inflate: Transfer<H, P>,
+    deflate: Transfer<H, P>,
     stats: Option<StatsQueue<H>>,
     reporting: Result<ReportQueue<H>, ReportingUnavailable>,
     buffers: DmaPage<H>,

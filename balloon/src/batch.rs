@@ -18,10 +18,12 @@ const MAX_REPORT_BYTES: u64 = 1 << 32;
 ///
 /// The batch owns the memory of its ranges: no other code may use it. [`Balloon::submit_report`]
 /// moves the ranges into the driver and leaves the batch empty. The memory belongs to the caller
-/// again when [`Balloon::report_done`] has returned `Some`.
+/// again when [`Balloon::report_done`] has returned `Some`. [`Balloon::take_ranges`] then returns
+/// the ranges.
 ///
 /// [`Balloon::submit_report`]: crate::Balloon::submit_report
 /// [`Balloon::report_done`]: crate::Balloon::report_done
+/// [`Balloon::take_ranges`]: crate::Balloon::take_ranges
 #[derive(Debug)]
 pub struct ReportBatch {
     ranges: [NonNull<[u8]>; MAX_RANGES],
@@ -116,9 +118,16 @@ impl ReportBatch {
         self.bytes
     }
 
+    /// Removes all ranges without reporting them, and returns them. Their memory belongs to the
+    /// caller again.
+    pub fn take_ranges(&mut self) -> ReturnedRanges<'_> {
+        self.bytes = 0;
+        ReturnedRanges(&self.ranges[..core::mem::take(&mut self.len)])
+    }
+
     /// Removes all ranges without reporting them. Their memory belongs to the caller again.
     pub fn clear(&mut self) {
-        *self = Self::new();
+        let _ = self.take_ranges();
     }
 
     /// Calls `with` with the ranges in the form that a virtqueue takes, and returns its result.
@@ -138,6 +147,21 @@ impl ReportBatch {
             *slice = unsafe { range.as_mut() };
         }
         with(&mut slices[..self.len])
+    }
+}
+
+/// Ranges of a [`ReportBatch`] that belong to their owner again: the device has finished their
+/// report or was reset, or they were not reported. A value of this type proves that to code which
+/// has lent the ranges.
+#[derive(Debug)]
+pub struct ReturnedRanges<'a>(&'a [NonNull<[u8]>]);
+
+impl ReturnedRanges<'_> {
+    /// Returns the start address and the length in bytes of each range, in the order of
+    /// [`ReportBatch::push`].
+    pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        let ranges = self.0.iter();
+        ranges.map(|range| (range.addr().get(), range.len()))
     }
 }
 
@@ -227,8 +251,10 @@ mod tests {
         };
         assert_eq!(push(&mut batch, 0x1000, 0x1000), Err(too_many));
         assert_eq!((batch.len(), batch.bytes()), (32, 32 * 4096));
-        batch.clear();
-        assert!(batch.is_empty());
+        let returned = batch.take_ranges();
+        assert!(returned.iter().eq([(0x1000, 0x1000); MAX_RANGES]));
+        assert_eq!((batch.len(), batch.bytes()), (0, 0));
+        assert_eq!(batch.take_ranges().iter().count(), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::balloon::Balloon;
 use crate::config::write_actual;
 use crate::error::BalloonError;
-use crate::page::PageSource;
+use crate::page::{OwnedPage, PageSource};
 use crate::transfer::RequestNumber;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
@@ -49,7 +49,7 @@ impl Exchange {
     }
 }
 
-impl<H: Hal, T: Transport> Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
     /// Starts to exchange up to `limit` pages of the balloon for spare ones, so that the guest can
     /// use the memory of the old ones: inflates pages of [`PageSource::take_spare`], in one
     /// request. Allocates nothing and does not wait. Returns `None` if the device works on another
@@ -61,7 +61,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// been reset. Pages that could not be sent go back to `pages`.
     pub fn start_exchange(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
         limit: u32,
     ) -> Result<Option<Exchange>, BalloonError> {
         self.check_alive()?;
@@ -92,7 +92,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     pub fn poll_exchange(
         &mut self,
         exchange: &mut Exchange,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
     ) -> Result<bool, BalloonError> {
         self.check_alive()?;
         if let Stage::Entering(request) = exchange.stage {

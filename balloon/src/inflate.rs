@@ -6,7 +6,7 @@ use crate::balloon::Balloon;
 use crate::config::{read_num_pages, write_actual};
 use crate::error::{BalloonError, QueueName};
 use crate::features::Features;
-use crate::page::PageSource;
+use crate::page::{Ballooned, OwnedPage, PageSource};
 use core::cmp::{Ordering, min};
 use core::ops::ControlFlow;
 use virtio_drivers::Hal;
@@ -48,7 +48,7 @@ pub enum Stop {
     },
 }
 
-impl<H: Hal, T: Transport> Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
     /// Returns the number of 4 KiB pages that the device wants in the balloon. Reads it from the
     /// device. It can be any number, even one beyond the guest's memory.
     ///
@@ -97,7 +97,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// go back to where they came from.
     pub fn step(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
         budget: u32,
     ) -> Result<Progress, BalloonError> {
         self.check_alive()?;
@@ -157,7 +157,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// after pages were released ends the call with their number. The next call meets it again.
     pub fn deflate(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
         pages_wanted: u32,
         mut wait: impl FnMut() -> ControlFlow<()>,
     ) -> Result<u32, BalloonError> {
@@ -213,22 +213,25 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the pages go back to `pages`.
     pub(crate) fn start_inflation(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
         limit: u32,
     ) -> Result<u32, BalloonError> {
         let Self {
             transport, inflate, ..
         } = self;
-        let sent = inflate.send(transport, limit, || pages.take_spare());
+        let sent = inflate.send(transport, limit, || pages.take_spare().map(Ballooned::new));
         if sent.is_err() {
-            inflate.take_batch(|page| pages.give_back(page));
+            inflate.take_batch(|page| pages.give_back(page.into_page()));
         }
         sent
     }
 
     /// Puts the pages of a finished inflate request on record and returns their number; 0 if no
     /// request has finished.
-    fn finish_inflation(&mut self, pages: &mut impl PageSource) -> Result<u32, BalloonError> {
+    fn finish_inflation(
+        &mut self,
+        pages: &mut impl PageSource<Page = P>,
+    ) -> Result<u32, BalloonError> {
         if !self.inflate.poll()? {
             return Ok(0);
         }
@@ -243,7 +246,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// pages stay in the balloon.
     pub(crate) fn start_deflation(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
         limit: u32,
     ) -> Result<u32, BalloonError> {
         let Self {
@@ -253,7 +256,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         if sent.is_err() {
             deflate.take_batch(|page| pages.remember(page));
         } else if !self.features.contains(Features::MUST_TELL_HOST) {
-            deflate.hand_over(|page| pages.give_back(page));
+            deflate.hand_over(|page| pages.give_back(page.into_page()));
         }
         sent
     }
@@ -262,12 +265,14 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// request has finished.
     pub(crate) fn finish_deflation(
         &mut self,
-        pages: &mut impl PageSource,
+        pages: &mut impl PageSource<Page = P>,
     ) -> Result<u32, BalloonError> {
         if !self.deflate.poll()? {
             return Ok(0);
         }
-        let count = self.deflate.take_batch(|page| pages.give_back(page));
+        let count = self
+            .deflate
+            .take_batch(|page| pages.give_back(page.into_page()));
         self.actual = self.actual.saturating_sub(count);
         write_actual(&mut self.transport, self.actual)?;
         Ok(count)

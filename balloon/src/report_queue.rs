@@ -1,6 +1,6 @@
 //! The reporting queue (virtio 1.2, 5.5.6.7) and the ranges that the device holds.
 
-use crate::batch::{MAX_RANGES, ReportBatch};
+use crate::batch::{MAX_RANGES, ReportBatch, ReturnedRanges};
 use crate::error::{BalloonError, DeviceFault, QueueName};
 use crate::queue::RequestQueue;
 use thiserror::Error;
@@ -81,8 +81,11 @@ pub struct Reported {
 /// The reporting queue, and the ranges that the device holds.
 pub(crate) struct ReportQueue<H: Hal> {
     requests: RequestQueue<H, MAX_RANGES>,
-    /// The ranges that the device holds. Empty if no report is in flight.
-    held: ReportBatch,
+    /// The ranges of the last report. Empty before the first one, and after
+    /// [`take_ranges`](Self::take_ranges).
+    ranges: ReportBatch,
+    /// Whether the device holds `ranges`: their report is in flight.
+    is_held: bool,
 }
 
 impl<H: Hal> ReportQueue<H> {
@@ -91,7 +94,8 @@ impl<H: Hal> ReportQueue<H> {
     pub(crate) fn new(transport: &mut impl Transport, index: u16) -> virtio_drivers::Result<Self> {
         Ok(Self {
             requests: RequestQueue::new(transport, QueueName::Reporting, index)?,
-            held: ReportBatch::new(),
+            ranges: ReportBatch::new(),
+            is_held: false,
         })
     }
 
@@ -116,16 +120,20 @@ impl<H: Hal> ReportQueue<H> {
         batch: &mut ReportBatch,
     ) -> Result<(), ReportError> {
         self.requests.check()?;
-        if !self.held.is_empty() {
+        if self.is_held {
             return Err(ReportError::Busy);
         }
         if batch.is_empty() {
             return Err(ReportError::Empty);
         }
         // SAFETY: the batch owns its memory, and the device does not hold it. The ranges move to
-        // `held` below and stay there until the request has returned or the device has been reset.
+        // `self.ranges` below and stay there until the request has returned or the device has been
+        // reset.
         unsafe { batch.with_slices(|ranges| self.requests.submit(transport, &[], ranges)) }?;
-        core::mem::swap(&mut self.held, batch);
+        core::mem::swap(&mut self.ranges, batch);
+        // What is left of an earlier report, if its ranges were not taken.
+        batch.clear();
+        self.is_held = true;
         Ok(())
     }
 
@@ -136,35 +144,46 @@ impl<H: Hal> ReportQueue<H> {
     /// the protocol. After that the queue keeps the ranges until [`release`](Self::release).
     pub(crate) fn done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.requests.check()?;
-        if self.held.is_empty() {
+        if !self.is_held {
             return Err(ReportError::NotSubmitted);
         }
         if !self.requests.has_returned() {
             return Ok(None);
         }
-        let Self { requests, held } = self;
+        let Self {
+            requests, ranges, ..
+        } = self;
         // SAFETY: the device has returned a request. If it is another one, `complete` only compares
         // and fails. The references to memory that a faulty device may still write are never used.
-        let returned = unsafe { held.with_slices(|ranges| requests.complete(&[], ranges)) }?;
+        let returned = unsafe { ranges.with_slices(|ranges| requests.complete(&[], ranges)) }?;
         if !returned {
             return Ok(None);
         }
         let reported = Reported {
-            ranges: held.len(),
-            bytes: held.bytes(),
+            ranges: ranges.len(),
+            bytes: ranges.bytes(),
         };
-        held.clear();
+        self.is_held = false;
         Ok(Some(reported))
     }
 
     /// Returns the number of ranges that the device holds; 0 if no report is in flight.
     pub(crate) fn ranges_held(&self) -> usize {
-        self.held.len()
+        if self.is_held { self.ranges.len() } else { 0 }
     }
 
-    /// Forgets the ranges that the device held, so that they belong to their owner again. Call this
-    /// only after a confirmed reset.
+    /// Notes that the device holds no ranges any more, so that they belong to their owner again.
+    /// Call this only after a confirmed reset.
     pub(crate) fn release(&mut self) {
-        self.held.clear();
+        self.is_held = false;
+    }
+
+    /// Returns the ranges of the last report, once. Returns `None` if the device holds them, or if
+    /// there are none.
+    pub(crate) fn take_ranges(&mut self) -> Option<ReturnedRanges<'_>> {
+        if self.is_held || self.ranges.is_empty() {
+            return None;
+        }
+        Some(self.ranges.take_ranges())
     }
 }

@@ -2,15 +2,16 @@
 //! host takes that memory back until the guest touches it again.
 
 use crate::balloon::Balloon;
-use crate::batch::ReportBatch;
+use crate::batch::{ReportBatch, ReturnedRanges};
 use crate::config::FreePages;
 use crate::features::Features;
+use crate::page::OwnedPage;
 use crate::report_queue::{ReportError, Reported};
 use core::ops::ControlFlow;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-impl<H: Hal, T: Transport> Balloon<H, T> {
+impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
     /// Returns whether a report leaves free pages as the guest expects them: it expects no value,
     /// or the device was given the value ([`FreePages::Filled`]). Does not say whether reporting is
     /// available.
@@ -49,6 +50,15 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.check_alive()?;
         let queue = self.reporting.as_mut().map_err(|reason| *reason)?;
         queue.done()
+    }
+
+    /// Returns the ranges of the last report, which belong to their owner again because
+    /// [`report_done`](Self::report_done) has returned `Some`, or because the device has confirmed
+    /// a [`reset`](Self::reset). Returns `None` if the device still holds the ranges, or if there
+    /// are none: they were returned before, or nothing was reported.
+    pub fn take_ranges(&mut self) -> Option<ReturnedRanges<'_>> {
+        let queue = self.reporting.as_mut().ok()?;
+        queue.take_ranges()
     }
 
     /// Reports the ranges of `batch` and waits until the device has finished. Returns the size of

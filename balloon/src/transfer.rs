@@ -2,10 +2,10 @@
 //!
 //! A page in flight is in the batch of one of the two queues and nowhere else: the page source does
 //! not have it, and it does not count as in the balloon. It leaves the batch when the device has
-//! acknowledged the request, or on a reset.
+//! acknowledged the request, or on a reset. If the queue is dropped before, the page is lost.
 
 use crate::error::{BalloonError, DeviceFault, QueueName};
-use crate::page::Pfn;
+use crate::page::{Ballooned, OwnedPage};
 use crate::queue::RequestQueue;
 use core::cmp::min;
 use core::ptr::NonNull;
@@ -27,21 +27,20 @@ const RING_SIZE: usize = 4;
 pub(crate) struct RequestNumber(u64);
 
 /// The inflate or the deflate queue, with the pages that are in flight through it.
-pub(crate) struct Transfer<H: Hal> {
+pub(crate) struct Transfer<H: Hal, P> {
     requests: RequestQueue<H, RING_SIZE>,
     /// The buffer from which the device reads the page numbers.
     shared: NonNull<[u8]>,
-    /// The driver's own copy of the page numbers, out of the device's reach. The first `held`
-    /// entries are in flight.
-    batch: [Pfn; PFNS_PER_REQUEST],
+    /// The pages in flight, in the first `held` entries. An entry of these is `None` if the guest
+    /// already has its page back: deflation without `MUST_TELL_HOST`.
+    batch: [Option<Ballooned<P>>; PFNS_PER_REQUEST],
+    /// The number of pages in the request.
     held: usize,
     /// The number of the last request that was sent.
     last: RequestNumber,
-    /// `true` if the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
-    handed_over: bool,
 }
 
-impl<H: Hal> Transfer<H> {
+impl<H: Hal, P: OwnedPage> Transfer<H, P> {
     /// Sets up the queue `index` of the device, without a batch. `shared` must live as long as the
     /// queue and must be used by it alone. Fails if `virtio-drivers` cannot set the queue up.
     /// Panics if `shared` has not [`PFN_BUFFER_BYTES`] bytes.
@@ -55,10 +54,9 @@ impl<H: Hal> Transfer<H> {
         Ok(Self {
             requests: RequestQueue::new(transport, name, index)?,
             shared,
-            batch: [Pfn::default(); PFNS_PER_REQUEST],
+            batch: [const { None }; PFNS_PER_REQUEST],
             held: 0,
             last: RequestNumber::default(),
-            handed_over: false,
         })
     }
 
@@ -82,7 +80,7 @@ impl<H: Hal> Transfer<H> {
         &mut self,
         transport: &mut impl Transport,
         limit: u32,
-        mut next: impl FnMut() -> Option<Pfn>,
+        mut next: impl FnMut() -> Option<Ballooned<P>>,
     ) -> Result<u32, BalloonError> {
         // Checked first, so that no page is taken for a faulted queue.
         self.requests.check()?;
@@ -96,7 +94,7 @@ impl<H: Hal> Transfer<H> {
             .iter_mut()
             .zip(core::iter::from_fn(&mut next))
         {
-            *slot = page;
+            *slot = Some(page);
             self.held += 1;
             count += 1;
         }
@@ -107,8 +105,9 @@ impl<H: Hal> Transfer<H> {
         // request that uses it.
         let shared = unsafe { self.shared.as_mut() };
         let (entries, _) = shared.as_chunks_mut();
-        for (entry, page) in entries.iter_mut().zip(&self.batch[..self.held]) {
-            *entry = page.number().to_le_bytes();
+        let pages = self.batch[..self.held].iter().flatten();
+        for (entry, page) in entries.iter_mut().zip(pages) {
+            *entry = page.number().number().to_le_bytes();
         }
         let used = &shared[..self.held * size_of::<u32>()];
         // SAFETY: the buffer outlives the queue. It is accessed again only when the batch is empty,
@@ -141,26 +140,24 @@ impl<H: Hal> Transfer<H> {
         unsafe { self.requests.complete(&[used], &mut []) }
     }
 
-    /// Calls `each` with every page of the batch and marks the batch as owned by the guest. The
-    /// pages stay in the batch until [`take_batch`](Self::take_batch), which then does not pass
-    /// them on again.
-    pub(crate) fn hand_over(&mut self, each: impl FnMut(Pfn)) {
-        self.batch[..self.held].iter().copied().for_each(each);
-        self.handed_over = true;
+    /// Calls `each` with every page of the batch: the guest gets the pages before the device has
+    /// answered. Their number counts in [`take_batch`](Self::take_batch) nonetheless.
+    pub(crate) fn hand_over(&mut self, each: impl FnMut(Ballooned<P>)) {
+        let pages = self.batch[..self.held].iter_mut();
+        pages.filter_map(Option::take).for_each(each);
     }
 
     /// Empties the batch and returns the number of its pages; 0 if it has none. Calls `each` with
     /// every page, unless [`hand_over`](Self::hand_over) has already passed them on.
-    pub(crate) fn take_batch(&mut self, mut each: impl FnMut(Pfn)) -> u32 {
+    pub(crate) fn take_batch(&mut self, mut each: impl FnMut(Ballooned<P>)) -> u32 {
         let mut count = 0;
-        for &page in &self.batch[..self.held] {
-            if !self.handed_over {
+        for slot in &mut self.batch[..self.held] {
+            if let Some(page) = slot.take() {
                 each(page);
             }
             count += 1;
         }
         self.held = 0;
-        self.handed_over = false;
         count
     }
 }

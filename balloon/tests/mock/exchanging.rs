@@ -1,34 +1,35 @@
 //! `Balloon::start_exchange`, for a guest whose compaction moves pages of the balloon.
 
 use crate::device::Role;
-use crate::guest::Guest;
+use crate::guest::{Guest, Page};
 use crate::transport::{Driver, Machine};
 use ebb_balloon::{
-    BalloonError, Exchange, Features, PFNS_PER_REQUEST, PageSource, Pfn, QueueName, Stop,
+    BalloonError, Ballooned, Exchange, Features, PFNS_PER_REQUEST, PageSource, QueueName, Stop,
 };
 use std::ops::ControlFlow;
 
 /// A guest that takes the pages with the lowest numbers out of the balloon.
 struct Lowest<'a>(&'a mut Guest);
 
-// SAFETY: as for `Guest`.
-unsafe impl PageSource for Lowest<'_> {
-    fn take_spare(&mut self) -> Option<Pfn> {
+impl PageSource for Lowest<'_> {
+    type Page = Page;
+
+    fn take_spare(&mut self) -> Option<Page> {
         self.0.take_spare()
     }
 
-    fn give_back(&mut self, page: Pfn) {
+    fn give_back(&mut self, page: Page) {
         self.0.give_back(page);
     }
 
-    fn remember(&mut self, page: Pfn) {
+    fn remember(&mut self, page: Ballooned<Page>) {
         self.0.remember(page);
     }
 
-    fn recall(&mut self) -> Option<Pfn> {
+    fn recall(&mut self) -> Option<Ballooned<Page>> {
         let page = self.0.ballooned.pop_first()?;
         assert!(self.0.moving.insert(page));
-        Some(page)
+        Some(Ballooned::new(Page(page)))
     }
 }
 
@@ -43,13 +44,17 @@ fn inflated(features: Features) -> (Machine, Driver, Guest) {
 }
 
 /// Starts an exchange of up to `limit` pages. Returns `None` if the driver does not start one.
-fn start(driver: &mut Driver, pages: &mut impl PageSource, limit: u32) -> Option<Exchange> {
+fn start(
+    driver: &mut Driver,
+    pages: &mut impl PageSource<Page = Page>,
+    limit: u32,
+) -> Option<Exchange> {
     driver.start_exchange(pages, limit).unwrap()
 }
 
 /// Exchanges up to `limit` pages with a device that works at once. Returns the number of pages that
 /// left the balloon.
-fn exchange(driver: &mut Driver, pages: &mut impl PageSource, limit: u32) -> u32 {
+fn exchange(driver: &mut Driver, pages: &mut impl PageSource<Page = Page>, limit: u32) -> u32 {
     let Some(mut exchange) = start(driver, pages, limit) else {
         return 0;
     };

@@ -4,8 +4,8 @@ use ebb_balloon::{Balloon, PageSource, ReportBatch, ReportError};
 use ebb_mm::{FrameRange, ReportSink};
 
 /// The balloon as the reporter's way to the host.
-struct Host<H: Hal, T: Transport, P> {
-    balloon: Balloon<H, T>,
+struct Host<H: Hal, T: Transport, P: PageSource> {
+    balloon: Balloon<H, T, P::Page>,
     pages: P,                       // what the balloon is inflated with
     mapped: fn(u64) -> NonNull<u8>, // where a physical address is mapped
     wait: fn() -> ControlFlow<()>,  // sleeps until the interrupt; breaks when that takes too long

@@ -1,6 +1,6 @@
 //! A guest's pages, each in exactly one set.
 
-use ebb_balloon::{PageSource, Pfn};
+use ebb_balloon::{Ballooned, OwnedPage, PageSource, Pfn};
 use std::collections::BTreeSet;
 
 /// The guest's pages. At the start, the pages `1000..1000 + pages` are spare.
@@ -30,30 +30,42 @@ impl Guest {
     }
 }
 
+/// A page of the guest on its way into the balloon or out of it.
+pub(crate) struct Page(pub(crate) Pfn);
+
 // SAFETY: the pages are numbers only, without memory.
-unsafe impl PageSource for Guest {
-    fn take_spare(&mut self) -> Option<Pfn> {
+unsafe impl OwnedPage for Page {
+    fn number(&self) -> Pfn {
+        self.0
+    }
+}
+
+impl PageSource for Guest {
+    type Page = Page;
+
+    fn take_spare(&mut self) -> Option<Page> {
         if self.spare.len() <= self.reserve {
             return None;
         }
         let page = self.spare.pop_first()?;
         assert!(self.moving.insert(page));
-        Some(page)
+        Some(Page(page))
     }
 
-    fn give_back(&mut self, page: Pfn) {
+    fn give_back(&mut self, Page(page): Page) {
         assert!(self.moving.remove(&page), "{page:?} was not on its way");
         assert!(self.spare.insert(page));
     }
 
-    fn remember(&mut self, page: Pfn) {
+    fn remember(&mut self, page: Ballooned<Page>) {
+        let page = page.number();
         assert!(self.moving.remove(&page), "{page:?} was not on its way");
         assert!(self.ballooned.insert(page));
     }
 
-    fn recall(&mut self) -> Option<Pfn> {
+    fn recall(&mut self) -> Option<Ballooned<Page>> {
         let page = self.ballooned.pop_last()?;
         assert!(self.moving.insert(page));
-        Some(page)
+        Some(Ballooned::new(Page(page)))
     }
 }

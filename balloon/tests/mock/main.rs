@@ -18,6 +18,7 @@ mod exchanging;
 mod hostile;
 mod inflating;
 mod model;
+mod ownership;
 mod reporter;
 mod reporting;
 mod setup;

@@ -97,6 +97,7 @@ fn one_report_at_a_time() {
     assert!(batch.is_empty());
     assert_eq!(driver.ranges_held(), 2);
     assert_eq!(driver.report_done(), Ok(None));
+    assert!(driver.take_ranges().is_none());
 
     memory.push(&mut batch, 1, 1);
     assert_eq!(driver.submit_report(&mut batch), Err(ReportError::Busy));
@@ -113,7 +114,28 @@ fn one_report_at_a_time() {
     );
     assert_eq!(driver.report_done(), Err(ReportError::NotSubmitted));
     assert_eq!(driver.ranges_held(), 0);
+    // The ranges are returned once.
+    let returned = driver.take_ranges().unwrap();
+    assert!(returned.iter().map(|(_, bytes)| bytes).eq([4096, 4096]));
+    assert!(driver.take_ranges().is_none());
     driver.submit_report(&mut batch).unwrap();
+    assert!(driver.take_ranges().is_none());
+}
+
+#[test]
+fn ranges_that_nobody_takes_back_are_not_reported_again() {
+    let machine = Machine::new(Features::REPORTING);
+    let mut driver = machine.driver();
+    let memory = FreeMemory::new(2);
+    let mut batch = ReportBatch::new();
+    for page in 0..2 {
+        memory.push(&mut batch, page, 1);
+        driver
+            .report(&mut batch, || panic!("done at once"))
+            .unwrap();
+        assert!(batch.is_empty());
+    }
+    assert_eq!(driver.take_ranges().unwrap().iter().count(), 1);
 }
 
 #[test]
@@ -153,7 +175,13 @@ fn after_a_reset_no_late_answer_comes() {
     let mut batch = ReportBatch::new();
     memory.push(&mut batch, 0, 1);
     driver.submit_report(&mut batch).unwrap();
+    // A device that does not reset may still use the memory.
+    machine.device().resets = false;
+    driver.reset(&mut Guest::with_pages(0)).unwrap_err();
+    assert!(driver.take_ranges().is_none());
+    machine.device().resets = true;
     driver.reset(&mut Guest::with_pages(0)).unwrap();
+    assert_eq!(driver.take_ranges().unwrap().iter().count(), 1);
     assert!(!machine.device().work_on(Role::Reporting));
     assert_eq!((driver.ranges_held(), memory.first_byte(0)), (0, 0xcc));
     let reset = ReportError::Device(BalloonError::DeviceReset);

@@ -1,6 +1,7 @@
 //! The transport between the driver and the device model.
 
 use crate::device::{Device, Numbering};
+use crate::guest::Page;
 use crate::hal::TestHal;
 use ebb_balloon::{Balloon, Features, Options, SetupError};
 use std::cell::{RefCell, RefMut};
@@ -10,7 +11,7 @@ use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The driver over the device model.
-pub(crate) type Driver = Balloon<TestHal, MockTransport>;
+pub(crate) type Driver = Balloon<TestHal, MockTransport, Page>;
 
 /// The feature that every modern device offers.
 pub(crate) const MODERN: Features = Features::VERSION_1;

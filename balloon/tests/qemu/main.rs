@@ -15,8 +15,8 @@ mod memory;
 mod transport;
 
 use ebb_balloon::{
-    Balloon, Features, FreePages, MAX_RANGES, Options, PageSource, Pfn, ReportBatch, Stats, Stop,
-    Work,
+    Balloon, Ballooned, Features, FreePages, MAX_RANGES, Options, OwnedPage, PageSource, Pfn,
+    ReportBatch, Stats, Stop, Work,
 };
 use machine::{Machine, installed};
 use memory::GuestMemory;
@@ -24,7 +24,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use transport::QtestTransport;
 
-type Driver = Balloon<GuestMemory, QtestTransport>;
+type Driver = Balloon<GuestMemory, QtestTransport, Page>;
 
 const MIB: usize = 1 << 20;
 const RAM: usize = 64 * MIB;
@@ -138,16 +138,27 @@ fn poison_keeps_the_contents_of_reported_pages() {
     assert!(driver.reporting().is_err());
 }
 
+/// A page in the 16 MiB from `FREE` on.
+struct Page(Pfn);
+
+// SAFETY: `Guest::new` makes one value for each page of this part of the memory, and nothing else
+// uses the pages while a driver runs.
+unsafe impl OwnedPage for Page {
+    fn number(&self) -> Pfn {
+        self.0
+    }
+}
+
 /// The pages in the 16 MiB from `FREE` on.
 struct Guest {
-    spare: Vec<Pfn>,
-    ballooned: Vec<Pfn>,
+    spare: Vec<Page>,
+    ballooned: Vec<Ballooned<Page>>,
 }
 
 impl Guest {
     fn new() -> Self {
         let address = |page: usize| (FREE + page * 4096) as u64;
-        let spare = (0..4096).map(|page| Pfn::containing(address(page)).unwrap());
+        let spare = (0..4096).map(|page| Page(Pfn::containing(address(page)).unwrap()));
         Self {
             spare: spare.collect(),
             ballooned: Vec::new(),
@@ -155,21 +166,22 @@ impl Guest {
     }
 }
 
-// SAFETY: nothing else uses the pages of this part of the memory while a driver runs.
-unsafe impl PageSource for Guest {
-    fn take_spare(&mut self) -> Option<Pfn> {
+impl PageSource for Guest {
+    type Page = Page;
+
+    fn take_spare(&mut self) -> Option<Page> {
         self.spare.pop()
     }
 
-    fn give_back(&mut self, page: Pfn) {
+    fn give_back(&mut self, page: Page) {
         self.spare.push(page);
     }
 
-    fn remember(&mut self, page: Pfn) {
+    fn remember(&mut self, page: Ballooned<Page>) {
         self.ballooned.push(page);
     }
 
-    fn recall(&mut self) -> Option<Pfn> {
+    fn recall(&mut self) -> Option<Ballooned<Page>> {
         self.ballooned.pop()
     }
 }
@@ -226,7 +238,7 @@ fn the_balloon_follows_the_monitor() {
         machine.command("balloon", &json!({ "value": RAM }));
         assert_eq!(settle(&machine, &mut driver, &mut guest), Stop::OnTarget);
         assert_eq!(machine.balloon_size(), RAM);
-        let numbers: BTreeSet<_> = guest.spare.iter().collect();
+        let numbers: BTreeSet<_> = guest.spare.iter().map(OwnedPage::number).collect();
         assert_eq!(numbers.len(), 4096);
     }
 }

@@ -15,9 +15,9 @@ const MAX_NAME: usize = 4096 * 2;
 
 /// A member of a cpio archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member<'a> {
-    /// Path of the member, without the NUL.
-    pub name: &'a [u8],
+pub struct Member {
+    /// Range of the member's path in the archive, without the NUL.
+    pub name: Range<usize>,
     /// The inode number, which all links of one file share.
     pub inode: u32,
     /// The type and the permission bits of the file (`st_mode`).
@@ -53,7 +53,9 @@ pub enum Error {
 /// first error.
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
-    archive: &'a [u8],
+    /// The bytes of the archive from the offset `base` on.
+    rest: &'a [u8],
+    base: usize,
     at: usize,
     finished: bool,
 }
@@ -61,19 +63,36 @@ pub struct Members<'a> {
 impl<'a> Members<'a> {
     /// Returns an iterator over the members of `archive`.
     pub fn new(archive: &'a [u8]) -> Self {
+        Self::resume(archive, 0)
+    }
+
+    /// Returns an iterator over the members from `offset` on of an archive whose bytes from there
+    /// on are `rest`. The ranges of members, and the offsets of errors, count from the archive's
+    /// start.
+    pub fn resume(rest: &'a [u8], offset: usize) -> Self {
         Self {
-            archive,
-            at: 0,
+            rest,
+            base: offset,
+            at: offset,
             finished: false,
         }
     }
 
-    fn parse(&self) -> Result<(Member<'a>, usize), Error> {
+    /// Returns the offset of the first byte of the archive that this iterator has not passed.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Returns the bytes of the archive at the offsets `start..end`. Returns `None` if they do not
+    /// lie in it.
+    fn get(&self, start: usize, end: usize) -> Option<&'a [u8]> {
+        self.rest
+            .get(start.checked_sub(self.base)?..end.checked_sub(self.base)?)
+    }
+
+    fn parse(&self) -> Result<(Member, usize), Error> {
         let start = self.at;
-        let header = self
-            .archive
-            .get(start..)
-            .and_then(|rest| rest.get(..HEADER));
+        let header = self.get(start, start.saturating_add(HEADER));
         let header = header.ok_or(Error::Truncated(start))?;
         // 070701 has no checksum; 070702 has one, which is ignored.
         if !matches!(&header[..6], b"070701" | b"070702") {
@@ -105,18 +124,18 @@ impl<'a> Members<'a> {
         let name_start = start + HEADER;
         let name_end = name_start + name_size;
         let name = self
-            .archive
-            .get(name_start..name_end)
+            .get(name_start, name_end)
             .ok_or(Error::Truncated(start))?;
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         if name.is_empty() {
             return Err(Error::BadName(start));
         }
+        let name = name_start..name_start + name.len();
         let data_start = name_end.next_multiple_of(4);
         let data_end = data_start
             .checked_add(size as usize)
             .ok_or(Error::Truncated(start))?;
-        if data_end > self.archive.len() {
+        if data_end > self.base.saturating_add(self.rest.len()) {
             return Err(Error::Truncated(start));
         }
         let member = Member {
@@ -141,8 +160,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     })
 }
 
-impl<'a> Iterator for Members<'a> {
-    type Item = Result<Member<'a>, Error>;
+impl Iterator for Members<'_> {
+    type Item = Result<Member, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.finished {
@@ -150,7 +169,7 @@ impl<'a> Iterator for Members<'a> {
         }
         // Each iteration advances `at` by at least one, so the archive's length bounds the whole
         // walk.
-        let rest = self.archive.get(self.at..).unwrap_or_default();
+        let rest = self.rest.get(self.at - self.base..).unwrap_or_default();
         match rest.iter().position(|&byte| byte != 0) {
             Some(padding) => self.at += padding,
             None if self.at > 0 => {
@@ -162,7 +181,7 @@ impl<'a> Iterator for Members<'a> {
         match self.parse() {
             Ok((member, next)) => {
                 self.at = next;
-                if member.name == b"TRAILER!!!" {
+                if self.get(member.name.start, member.name.end) == Some(b"TRAILER!!!") {
                     self.finished = true;
                     return None;
                 }
@@ -219,13 +238,13 @@ mod tests {
         archive.extend(b"rubbish behind the end");
         let members: Vec<_> = Members::new(&archive).map(Result::unwrap).collect();
         assert_eq!(members.len(), 2);
-        assert_eq!(members[0].name, b"bin/sh");
+        assert_eq!(&archive[members[0].name.clone()], b"bin/sh");
         assert_eq!(&archive[members[0].data.clone()], b"hello");
         assert_eq!(
             (members[0].mode, members[0].inode, members[0].rdev),
             (0o100_755, 7, (5, 1))
         );
-        assert_eq!(members[1].name, b"tmp");
+        assert_eq!(&archive[members[1].name.clone()], b"tmp");
         assert!(members[1].data.is_empty());
     }
 
@@ -233,7 +252,7 @@ mod tests {
     fn a_padded_name_ends_at_its_first_nul() {
         let archive = member(b"a\0\0\0\0", 0o100_644, b"x");
         let first = Members::new(&archive).next().unwrap().unwrap();
-        assert_eq!(first.name, b"a");
+        assert_eq!(&archive[first.name], b"a");
         assert_eq!(&archive[first.data], b"x");
     }
 
@@ -244,9 +263,32 @@ mod tests {
         archive.extend(member(b"b", 0o100_644, b"y"));
         archive.resize(8192, 0);
         let names: Vec<_> = Members::new(&archive)
-            .map(|member| member.unwrap().name)
+            .map(|member| &archive[member.unwrap().name])
             .collect();
         assert_eq!(names, [b"a", b"b"]);
+    }
+
+    #[test]
+    fn a_walk_that_is_resumed_finds_the_same_members() {
+        let mut archive = member(b"a", 0o100_644, b"xyz");
+        archive.resize(4096, 0);
+        archive.extend(member(b"bc", 0o100_644, b"y"));
+        archive.extend(b"rubbish");
+        let all: Vec<_> = Members::new(&archive).collect();
+        assert_eq!(all.len(), 3);
+        assert!(matches!(all[2], Err(Error::Truncated(at)) if at > 4096));
+        let (mut resumed, mut at) = (Vec::new(), 0);
+        while resumed.len() < all.len() {
+            let mut members = Members::resume(&archive[at..], at);
+            resumed.extend(members.next());
+            at = members.offset();
+        }
+        assert_eq!(resumed, all);
+        // The zeros between members may be left out.
+        let behind = Members::resume(&archive[4096..], 4096).next();
+        assert_eq!(behind.as_ref(), Some(&all[1]));
+        let end = Members::resume(&[], archive.len()).next();
+        assert_eq!(end, None);
     }
 
     #[test]

@@ -4,22 +4,18 @@
 //! statistics. Another thread (`give_back`) reports free memory. One lock protects the driver, and
 //! no thread sleeps with it held.
 
-#![expect(unsafe_code, reason = "the device reads and writes memory")]
-
 use core::fmt;
 use core::ops::ControlFlow;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, BalloonError, FreePages, Options, PageSource, Pfn, RangeError, ReportBatch,
-    ReportError, ReportingUnavailable, Stats, Stop, Work,
+    Balloon, BalloonError, Ballooned, FreePages, Options, PageSource, RangeError, ReportError,
+    ReportingUnavailable, Stats, Stop, Work,
 };
-use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
+use ebb_mm::{FRAME_SIZE, Frame};
 use machine::arch::clock::{self, Nanos};
-use machine::arch::phys_to_virt;
-use machine::memory::ballooned::{self, Exchanged};
-use machine::memory::memmap::Kind;
-use machine::memory::{self, FrameRef, hugetlb, stats};
+use machine::memory::ballooned::{self, BalloonFrame, Targets};
+use machine::memory::isolated::Isolated;
+use machine::memory::{self, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::virtio::Platform;
 use machine::virtio::found::Found;
@@ -41,7 +37,7 @@ const REQUEST_INTERVAL: Nanos = Nanos::from_micros(100);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
-type Device = Balloon<Platform, SomeTransport<'static>>;
+type Device = Balloon<Platform, SomeTransport<'static>, BalloonFrame>;
 
 static DRIVER: Once<SpinLock<Device>> = Once::new();
 /// [`Work`] bits that interrupts set for the thread.
@@ -86,90 +82,54 @@ impl fmt::Display for ReportFailure {
 #[derive(Debug)]
 struct Pages;
 
-fn frame_of(page: Pfn) -> Frame {
-    Frame::new(u64::from(page.number()))
-}
+impl PageSource for Pages {
+    type Page = BalloonFrame;
 
-/// Returns the frame of `page`, which is on its way into the balloon or out of it.
-///
-/// # Safety
-/// The caller gives up the reference that [`in_flight`] took over for the page.
-unsafe fn landed(page: Pfn) -> FrameRef {
-    // SAFETY: the reference of `in_flight`, as the caller promises.
-    unsafe { FrameRef::from_counted(frame_of(page)) }
-}
-
-/// Returns the number of `frame` for the device, and gives up the reference. Returns `None` and
-/// drops the reference if the number does not fit in 32 bits.
-fn in_flight(frame: FrameRef) -> Option<Pfn> {
-    let page = Pfn::containing(frame.address())?;
-    let _ = frame.into_counted();
-    Some(page)
-}
-
-// SAFETY: a page in flight has one reference, which `in_flight` gave up for it, and one in the
-// balloon has that of the list. So nothing else uses the frame until `give_back` drops the
-// reference.
-unsafe impl PageSource for Pages {
-    fn take_spare(&mut self) -> Option<Pfn> {
-        in_flight(memory::spare_frame()?)
+    fn take_spare(&mut self) -> Option<BalloonFrame> {
+        ballooned::spare_frame()
     }
 
-    fn give_back(&mut self, page: Pfn) {
-        // SAFETY: the driver passes a page in flight once.
-        drop(unsafe { landed(page) });
+    fn give_back(&mut self, page: BalloonFrame) {
+        drop(page);
     }
 
-    fn remember(&mut self, page: Pfn) {
-        // SAFETY: as in `give_back`.
-        ballooned::push(unsafe { landed(page) });
+    fn remember(&mut self, page: Ballooned<BalloonFrame>) {
+        ballooned::push(page);
         stats::count_balloon_inflated(1);
     }
 
-    fn recall(&mut self) -> Option<Pfn> {
-        let frame = ballooned::pop()?;
+    fn recall(&mut self) -> Option<Ballooned<BalloonFrame>> {
+        let page = ballooned::pop()?;
         stats::count_balloon_deflated(1);
-        in_flight(frame)
+        Some(page)
     }
 }
 
 /// The pages of one exchange: unused frames that enter the balloon, and frames that leave it. Does
 /// not count them.
-struct ExchangedPages<'a> {
-    /// Unused frames, each in use from the moment that the device gets its number.
-    to: &'a [Frame],
-    /// The number of frames of `to` in use.
-    used: usize,
+struct ExchangedPages<'a, 'b> {
+    to: &'a mut Targets<'b>,
     from: core::slice::Iter<'a, Frame>,
 }
 
-// SAFETY: as for `Pages`. The frames of `to` are the caller's, who keeps those beyond `used`, and
-// the list held the reference to each frame of `from` that `recall` returns.
-unsafe impl PageSource for ExchangedPages<'_> {
-    fn take_spare(&mut self) -> Option<Pfn> {
-        let &frame = self.to.get(self.used)?;
-        Pfn::containing(frame.address())?;
-        self.used += 1;
-        // SAFETY: the caller of `exchange` has allocated it, and each is taken once.
-        in_flight(unsafe { FrameRef::from_allocated(frame, Kind::Balloon) })
+impl PageSource for ExchangedPages<'_, '_> {
+    type Page = BalloonFrame;
+
+    fn take_spare(&mut self) -> Option<BalloonFrame> {
+        self.to.take()
     }
 
-    fn give_back(&mut self, page: Pfn) {
-        Pages.give_back(page);
+    fn give_back(&mut self, page: BalloonFrame) {
+        drop(page);
     }
 
-    fn remember(&mut self, page: Pfn) {
-        // SAFETY: as in `Pages::give_back`.
-        ballooned::push(unsafe { landed(page) });
+    fn remember(&mut self, page: Ballooned<BalloonFrame>) {
+        ballooned::push(page);
     }
 
-    fn recall(&mut self) -> Option<Pfn> {
+    fn recall(&mut self) -> Option<Ballooned<BalloonFrame>> {
         // A frame may have left the balloon since it was found.
-        let frame = self
-            .from
-            .by_ref()
-            .find_map(|&frame| ballooned::remove(frame));
-        in_flight(frame?)
+        self.from.find_map(|&frame| ballooned::remove(frame))
     }
 }
 
@@ -328,26 +288,19 @@ pub fn reporting() -> Result<(), ReportFailure> {
 }
 
 /// Reports `ranges`, at most [`ebb_balloon::MAX_RANGES`], to the host as free, and waits until the
-/// device has taken them. The caller keeps the frames unused until this returns.
+/// device has taken them.
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
 /// in time is reset first, so that the frames may be used again. Fails with `NotReset` if the
-/// device does not confirm that. The frames must stay unused for ever then.
-pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
+/// device does not confirm that. The ranges are still lent then, so that the frames stay unused for
+/// ever.
+pub fn report(ranges: &mut Isolated<'_>) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
-    let mut batch = ReportBatch::new();
-    for range in ranges {
-        let start =
-            NonNull::new(phys_to_virt(range.start.address())).unwrap_or(NonNull::dangling());
-        // A range is at most a block of the largest order.
-        #[expect(clippy::cast_possible_truncation, reason = "usize is 64 bits wide")]
-        let len = range.bytes() as usize;
-        // SAFETY: the caller keeps the frames out of use until this returns.
-        unsafe { batch.push(start, len) }.map_err(ReportFailure::BadRange)?;
-    }
+    let mut batch = ranges.lend().map_err(ReportFailure::BadRange)?;
     let submitted = driver.lock().submit_report(&mut batch);
     if let Err(error) = submitted {
+        ranges.take_back(&batch.take_ranges());
         // A device that broke the protocol does not take the next report either.
         if matches!(error, ReportError::Device(_)) && reporting().is_ok() {
             reset(driver);
@@ -356,7 +309,15 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     }
     let deadline = clock::now().saturating_add(REPORT_PATIENCE);
     loop {
-        let failure = match driver.lock().report_done() {
+        let done = {
+            let mut device = driver.lock();
+            let done = device.report_done();
+            if let Ok(Some(_)) = done {
+                take_back(&mut device, ranges);
+            }
+            done
+        };
+        let failure = match done {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if clock::now() < deadline => None,
             Ok(None) => Some(ReportFailure::Timeout),
@@ -364,7 +325,9 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         };
         if let Some(failure) = failure {
             // The device still has the ranges: it must be stopped before they are used again.
-            return Err(if reset(driver) {
+            reset(driver);
+            let back = take_back(&mut driver.lock(), ranges);
+            return Err(if back {
                 failure
             } else {
                 ReportFailure::NotReset
@@ -372,6 +335,16 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         }
         sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));
     }
+}
+
+/// Takes the ranges of the last report back. Returns `false` if `device` still has them.
+fn take_back(device: &mut Device, ranges: &mut Isolated<'_>) -> bool {
+    let returned = device.take_ranges();
+    let back = returned.is_some();
+    if let Some(returned) = returned {
+        ranges.take_back(&returned);
+    }
+    back
 }
 
 /// Takes up to `frames` pages of 4 KiB back from the balloon because the guest has no free memory.
@@ -428,38 +401,31 @@ fn deflate(driver: &SpinLock<Device>, frames: u32) -> Result<u32, BalloonError> 
     }
 }
 
-/// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated.
-/// See [`ballooned::exchange`].
+/// Exchanges the frames `from` of the balloon for frames of `to`. Returns the number of frames that
+/// have left the balloon. See [`ballooned::exchange`].
 ///
 /// Sleeps without a lock while the device works on a request, for `EXCHANGE_PATIENCE` at most. If
 /// the device takes longer, the driver keeps the pages of the request until the answer. Then the
 /// thread finishes the request and brings the balloon back to its size.
-pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
-    let Some(driver) = DRIVER.get() else {
-        return Exchanged::default();
+pub fn exchange(from: &[Frame], to: &mut Targets<'_>) -> usize {
+    let Some(driver) = DRIVER.get() else { return 0 };
+    let count = to.frames();
+    let mut pages = ExchangedPages {
+        to,
+        from: from.iter(),
     };
-    let (mut pages, started) = {
+    let started = {
         let mut device = driver.lock();
         let listed = from.iter().filter(|&&frame| ballooned::is_listed(frame));
-        let count = listed.count().min(to.len());
-        let mut pages = ExchangedPages {
-            to: &to[..count],
-            used: 0,
-            from: from.iter(),
-        };
-        let limit = u32::try_from(count).unwrap_or(u32::MAX);
-        let started = device.start_exchange(&mut pages, limit);
-        (pages, started)
+        let limit = u32::try_from(listed.count().min(count)).unwrap_or(u32::MAX);
+        device.start_exchange(&mut pages, limit)
     };
     let Ok(Some(mut exchange)) = started else {
         if started.is_err() {
             // The thread meets the error, too, and resets the device.
             wake(Work::DEFLATE);
         }
-        return Exchanged {
-            used: pages.used,
-            left: 0,
-        };
+        return 0;
     };
     let deadline = clock::now().saturating_add(EXCHANGE_PATIENCE);
     let polled = loop {
@@ -472,13 +438,9 @@ pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     let (entered, left) = (exchange.entered(), exchange.left());
     stats::count_balloon_inflated(entered - left);
     stats::count_balloon_migrated(left);
-    let exchanged = Exchanged {
-        used: pages.used,
-        left: left as usize,
-    };
-    if polled != Ok(true) || exchanged.left != exchanged.used {
+    if polled != Ok(true) || left as usize != pages.to.used() {
         // The thread finishes the exchange, or handles the error.
         wake(Work::DEFLATE);
     }
-    exchanged
+    left as usize
 }

@@ -13,8 +13,7 @@ use super::{balloon, hint, port};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
 use ebb_mm::{
-    Events, Frame, FrameRange, HINT_BOUND, HINT_PAUSE, HintList, Hinter, Order, PAGEBLOCK_ORDER,
-    Poll, ReportSink, Reporter,
+    Events, HINT_BOUND, HINT_PAUSE, HintList, Hinter, Order, PAGEBLOCK_ORDER, Poll, Reporter,
 };
 use ebb_wire::GiveBack;
 use ebb_wire::boot::GIVE_BACK;
@@ -24,13 +23,11 @@ use logic::knob::number::{self, Base};
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::header::HEADER;
-use machine::memory::memmap::descriptor_pages;
+use machine::memory::isolated::Isolated;
+use machine::memory::reporting::{self, ReportDevice};
 use machine::memory::{self, hugetlb, stats};
 use machine::sched;
 use machine::sync::{SpinLock, WaitQueue};
-
-/// The most ranges that the device takes in one request.
-const DEVICE_RANGES: usize = ebb_balloon::MAX_RANGES;
 
 /// The receiver of the allocator's events.
 #[derive(Debug)]
@@ -181,7 +178,7 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     }
     let mut failed = false;
     for _ in 0..SWEEP_PASSES {
-        let (poll, done) = reporter.pass_now(memory::allocator(), sink);
+        let (poll, done) = reporting::pass_now(reporter, sink);
         sink.count();
         failed = poll.error.is_some();
         complain(poll.error);
@@ -326,12 +323,11 @@ pub fn start() {
 /// may sleep until it is woken.
 fn poll(reporter: &mut Reporter, hinter: &mut Hinter, sink: &mut Host) -> Option<Duration> {
     let now = Duration::from_nanos(clock::now().0);
-    let allocator = memory::allocator();
-    let hinting = allocator.is_hinting();
+    let hinting = memory::allocator().is_hinting();
     let poll: Poll<_> = if hinting {
-        hinter.poll(now, allocator, hint::lists(), hint::threshold(), sink)
+        reporting::poll_hinter(hinter, now, hint::lists(), hint::threshold(), sink)
     } else {
-        reporter.poll(now, allocator, sink)
+        reporting::poll(reporter, now, sink)
     };
     let sent = sink.count();
     if hinting {
@@ -420,7 +416,7 @@ impl PoolReports {
 
 /// Reports free pages of the pools. Fails if a report failed.
 fn report_pools(sink: &mut Host) -> Result<(), balloon::ReportFailure> {
-    let reported = hugetlb::report(|ranges| sink.send(ranges), Host::may_drop_later);
+    let reported = hugetlb::report(|ranges| sink.send(ranges));
     sink.count();
     complain(reported.err());
     reported.map(drop)
@@ -434,17 +430,6 @@ struct Host {
 }
 
 impl Host {
-    fn send(&mut self, ranges: &[FrameRange]) -> Result<(), balloon::ReportFailure> {
-        if !ranges.is_empty() {
-            balloon::report(ranges)?;
-            let frames = ranges.iter().map(|range| range.frames).sum();
-            for (sum, new) in self.sent.iter_mut().zip([1, ranges.len() as u64, frames]) {
-                *sum += new;
-            }
-        }
-        Ok(())
-    }
-
     /// Adds the amounts sent since the last call to the kernel's counters, and returns them:
     /// requests, ranges in them, and frames in these, for free memory and for freed descriptors
     /// alike.
@@ -456,43 +441,17 @@ impl Host {
     }
 }
 
-impl ReportSink for Host {
+impl ReportDevice for Host {
     type Error = balloon::ReportFailure;
 
-    /// Reports the ranges, and then the pages with the descriptors of their frames. The descriptors
-    /// of free frames are zero, and pages that the host has dropped read as zero. Fails if a part
-    /// of `ranges` cannot be reported. Also fails if a report of descriptors fails and the host may
-    /// still drop those pages later.
-    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error> {
-        let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
-        for part in ranges.chunks(DEVICE_RANGES) {
-            self.send(part)?;
-            let mut runs = part.iter().flat_map(|&range| descriptor_pages(range));
-            loop {
-                let mut count = 0;
-                for (place, pages) in descriptors.iter_mut().zip(&mut runs) {
-                    *place = pages;
-                    count += 1;
-                }
-                if count == 0 {
-                    break;
-                }
-                // The host has the frames already, so it does no harm if the report of their
-                // descriptors fails. But if the host may drop the descriptors later, when the
-                // frames are in use again, the error must reach the caller.
-                if let Err(error) = self.send(&descriptors[..count]) {
-                    if Self::may_drop_later(&error) {
-                        return Err(error);
-                    }
-                    break;
-                }
-            }
+    fn send(&mut self, ranges: &mut Isolated<'_>) -> Result<(), Self::Error> {
+        balloon::report(ranges)?;
+        let ranges = ranges.ranges();
+        let frames = ranges.iter().map(|range| range.frames).sum();
+        for (sum, new) in self.sent.iter_mut().zip([1, ranges.len() as u64, frames]) {
+            *sum += new;
         }
         Ok(())
-    }
-
-    fn may_drop_later(error: &Self::Error) -> bool {
-        matches!(error, balloon::ReportFailure::NotReset)
     }
 
     /// Lets other threads run. QEMU may be done with a report at once, so that `balloon::report`

@@ -67,6 +67,7 @@ pub use tree::{huge_memfd, memfd, root};
 
 use ebb_wire::root::TMP_PARAMETER;
 use machine::arch::BootInfo;
+use machine::memory::BootArchive;
 use machine::memory::hugetlb::PageSize;
 use tmpfs::{Limits, Tmpfs};
 
@@ -104,8 +105,8 @@ pub fn init(boot: &'static BootInfo) {
 /// Unpacks the initramfs into the tree. Makes the host's files appear below the root and `/tmp` if
 /// the host offers them. The directories that other modules mount in the tree must exist.
 pub fn unpack(boot: &'static BootInfo) {
-    if let Some(initrd) = boot.initrd {
-        initramfs::unpack(initrd, &root());
+    if let Some(archive) = BootArchive::claim() {
+        initramfs::unpack(archive, &root());
     }
     if crate::drivers::root::is_there() {
         show_below(root(), b"");

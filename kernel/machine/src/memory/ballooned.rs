@@ -1,7 +1,8 @@
-//! The frames in the balloon, in one list.
+//! The frames of the balloon: those on their way, each a [`BalloonFrame`], and those in it, in one
+//! list.
 //!
-//! Each frame is linked to its neighbours by its descriptor, so the list needs no memory of its
-//! own, and compaction can take out any frame. The contents of the frames are the host's.
+//! Each frame of the list is linked to its neighbours by its descriptor, so the list needs no
+//! memory of its own, and compaction can take out any frame. The contents of the frames are the host's.
 //!
 //! The fields of the descriptor of a frame of [`Kind::Balloon`]:
 //!
@@ -10,20 +11,77 @@
 //! | `owner` | [`LISTED`] | 0 |
 //! | `next`, `previous` | a neighbour, as its frame number plus 1; 0 at an end | 0 |
 
+use super::allocator::allocator;
 use super::frame::FrameRef;
-pub use super::helpers::Exchanged;
 use super::helpers::HELPERS;
-use super::memmap::{Descriptor, Kind};
+pub use super::helpers::Targets;
+use super::memmap::{self, Descriptor, Kind};
 use crate::arch::header::HEADER;
 use crate::sync::SpinLock;
+use core::num::NonZero;
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::Frame;
+use ebb_balloon::{Ballooned, OwnedPage, Pfn};
+use ebb_mm::{Frame, Mobility, Reserve};
 
 /// The owner word of a frame in the list.
 const LISTED: u64 = 1;
 
 /// The first frame of the list. Held while links change.
 static FIRST: SpinLock<Option<Frame>> = SpinLock::new(None);
+
+/// A frame of [`Kind::Balloon`], with its only reference. Dropping it frees the frame.
+///
+/// The value is the frame's number, which fits in 32 bits and is not 0.
+#[derive(Debug)]
+pub struct BalloonFrame(NonZero<u32>);
+
+impl BalloonFrame {
+    /// Takes over `frame`, the only reference to a frame of [`Kind::Balloon`]. Returns `None` and
+    /// frees the frame if the balloon cannot hold it.
+    fn new(frame: FrameRef) -> Option<Self> {
+        let number = number_of(frame.frame())?;
+        let _ = frame.into_counted();
+        Some(Self(number))
+    }
+
+    fn frame(&self) -> Frame {
+        Frame::new(u64::from(self.0.get()))
+    }
+}
+
+// SAFETY: the value has the only reference to a frame that was allocated for the balloon. No page
+// table maps such a frame, and nothing reads or writes it.
+unsafe impl OwnedPage for BalloonFrame {
+    #[inline]
+    fn number(&self) -> Pfn {
+        Pfn::new(self.0.get())
+    }
+}
+
+impl Drop for BalloonFrame {
+    #[inline]
+    fn drop(&mut self) {
+        memmap::release(self.frame());
+    }
+}
+
+/// Returns the number of `frame` for the device. Returns `None` if the balloon cannot hold the
+/// frame: its number does not fit in 32 bits.
+fn number_of(frame: Frame) -> Option<NonZero<u32>> {
+    // Frame 0 belongs to the firmware.
+    u32::try_from(frame.number()).ok().and_then(NonZero::new)
+}
+
+/// Allocates a frame for the balloon. Returns `None` if no more frames are free than twice the high
+/// watermark, or if the balloon cannot hold the frame. Does not wait.
+pub fn spare_frame() -> Option<BalloonFrame> {
+    let stats = allocator().stats();
+    // Inflating must not be what makes allocations wait.
+    if stats.free_frames <= stats.watermarks.high.saturating_mul(2) {
+        return None;
+    }
+    BalloonFrame::new(FrameRef::try_new(Kind::Balloon, Mobility::Movable, Reserve::Keep).ok()?)
+}
 
 /// Stores the neighbour `frame` in the field `place`.
 fn link(place: &AtomicU64, frame: Option<Frame>) {
@@ -40,14 +98,11 @@ fn linked(place: &AtomicU64) -> Option<Frame> {
     Some(Frame::new(number))
 }
 
-/// Adds `frame`, which the device has taken, to the list.
-///
-/// # Panics
-/// If the frame was not allocated for the balloon.
-pub fn push(frame: FrameRef) {
-    let frame = frame.into_counted();
+/// Adds `page`, which the device has taken, to the list.
+pub fn push(page: Ballooned<BalloonFrame>) {
+    // The list has the reference from here on.
+    let frame = Frame::new(page.number().number().into());
     let descriptor = Descriptor::get(frame);
-    assert_eq!(descriptor.kind(), Some(Kind::Balloon));
     let mut first = FIRST.lock();
     link(&descriptor.next, *first);
     if let Some(next) = *first {
@@ -60,16 +115,19 @@ pub fn push(frame: FrameRef) {
 }
 
 /// Removes the frame that was added last. Returns `None` if the list is empty.
-pub fn pop() -> Option<FrameRef> {
+pub fn pop() -> Option<Ballooned<BalloonFrame>> {
     let mut first = FIRST.lock();
     let frame = (*first)?;
-    Some(unlink(&mut first, frame))
+    unlink(&mut first, frame)
 }
 
 /// Removes `frame`. Returns `None` if the list does not have it.
-pub fn remove(frame: Frame) -> Option<FrameRef> {
+pub fn remove(frame: Frame) -> Option<Ballooned<BalloonFrame>> {
     let mut first = FIRST.lock();
-    is_listed(frame).then(|| unlink(&mut first, frame))
+    if !is_listed(frame) {
+        return None;
+    }
+    unlink(&mut first, frame)
 }
 
 /// Returns whether the list has `frame`. The caller holds the lock of the balloon's driver, without
@@ -79,8 +137,10 @@ pub fn is_listed(frame: Frame) -> bool {
     descriptor.kind() == Some(Kind::Balloon) && descriptor.owner() == LISTED
 }
 
-/// Removes `frame`, which is in the list. `first` is the locked head of the list.
-fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
+/// Removes `frame`, which is in the list. `first` is the locked head of the list. Returns `None`
+/// for a frame that the balloon cannot hold, of which the list has none.
+fn unlink(first: &mut Option<Frame>, frame: Frame) -> Option<Ballooned<BalloonFrame>> {
+    let number = number_of(frame)?;
     let descriptor = Descriptor::get(frame);
     let (next, previous) = (linked(&descriptor.next), linked(&descriptor.previous));
     if let Some(next) = next {
@@ -96,8 +156,31 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> FrameRef {
     descriptor.set_owner(0);
     // Relaxed: as in `push`, which counted the frame.
     HEADER.ballooned_frames.fetch_sub(1, Ordering::Relaxed);
-    // SAFETY: the reference that `push` gave up for the list, which had the frame.
-    unsafe { FrameRef::from_counted(frame) }
+    // The reference that `push` took over for the list, which had the frame.
+    Some(Ballooned::new(BalloonFrame(number)))
+}
+
+/// The result of an exchange of frames of the balloon for others.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Exchanged {
+    /// The number of unused frames that are in use now, from the first on. The others stay the
+    /// caller's.
+    pub used: usize,
+    /// The number of frames that have left the balloon. Less than `used` if the device was slow, or
+    /// if frames left the balloon otherwise in that time.
+    pub left: usize,
+}
+
+impl Targets<'_> {
+    /// Takes the next frame. Returns `None` if none is left, or if the balloon cannot hold it.
+    pub fn take(&mut self) -> Option<BalloonFrame> {
+        let &frame = self.frames.get(self.used)?;
+        let _ = number_of(frame)?;
+        self.used += 1;
+        // SAFETY: the caller of `exchange`, which alone makes this value, has allocated the frame,
+        // and each is taken once.
+        BalloonFrame::new(unsafe { FrameRef::from_allocated(frame, Kind::Balloon) })
+    }
 }
 
 /// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated:
@@ -108,5 +191,13 @@ pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     if from.is_empty() {
         return Exchanged::default();
     }
-    (HELPERS.exchange_ballooned)(from, to)
+    let mut targets = Targets {
+        frames: to,
+        used: 0,
+    };
+    let left = (HELPERS.exchange_ballooned)(from, &mut targets);
+    Exchanged {
+        used: targets.used,
+        left,
+    }
 }

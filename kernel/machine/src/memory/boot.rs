@@ -278,6 +278,9 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
             panic!("boot memory {:#x}..{:#x}: {error}", range.start, range.end);
         }
     }
+    if let Some(initrd) = boot.initrd {
+        super::boot_archive::set(initrd);
+    }
     super::percpu::publish_counts();
     HEADER.metadata_address.store(metadata, Ordering::Relaxed);
     HEADER

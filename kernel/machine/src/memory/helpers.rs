@@ -3,15 +3,24 @@
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
 
-/// The result of an exchange of frames of the balloon for others.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub struct Exchanged {
-    /// The number of unused frames that are in use now, from the first on. The others stay the
-    /// caller's.
-    pub used: usize,
-    /// The number of frames that have left the balloon. Less than `used` if the device was slow, or
-    /// if frames left the balloon otherwise in that time.
-    pub left: usize,
+/// The unused frames that an exchange may put into the balloon, in order.
+#[derive(Debug)]
+pub struct Targets<'a> {
+    pub(super) frames: &'a [Frame],
+    /// The number of frames that were taken, from the first on.
+    pub(super) used: usize,
+}
+
+impl Targets<'_> {
+    /// Returns the number of frames, those that were taken included.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Returns the number of frames that were taken.
+    pub fn used(&self) -> usize {
+        self.used
+    }
 }
 
 /// The functions of the upper half that memory management calls, mostly when an allocation finds no
@@ -49,8 +58,9 @@ pub struct Helpers {
     /// sleep.
     pub deflate: fn(u32) -> u32,
     /// Exchanges frames of the balloon for others, see
-    /// [`ballooned::exchange`](super::ballooned::exchange). May sleep.
-    pub exchange_ballooned: fn(&[Frame], &[Frame]) -> Exchanged,
+    /// [`ballooned::exchange`](super::ballooned::exchange). Returns the number of frames that have
+    /// left the balloon. May sleep.
+    pub exchange_ballooned: fn(&[Frame], &mut Targets<'_>) -> usize,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
     /// Returns whether the memory of a process that has ended is still being freed.

@@ -353,7 +353,7 @@ pub fn free_block(frame: Frame, descriptor: &Descriptor) {
 /// in contiguous ranges of frames. The caller must own all of `block` until the iterator is
 /// dropped, and the frames of `block` must be free. A block of less than 64 frames has no such
 /// page.
-pub fn descriptor_pages(block: FrameRange) -> impl Iterator<Item = FrameRange> {
+pub(super) fn descriptor_pages(block: FrameRange) -> impl Iterator<Item = FrameRange> {
     let mut page = block.start.number().div_ceil(FRAMES_PER_PAGE);
     let end = block.end().number() / FRAMES_PER_PAGE;
     core::iter::from_fn(move || {

@@ -3,6 +3,7 @@
 mod allocator;
 pub mod ballooned;
 mod boot;
+mod boot_archive;
 mod clear;
 pub mod file_block;
 pub mod frame;
@@ -12,12 +13,14 @@ mod heap;
 mod helpers;
 pub mod huge;
 pub mod hugetlb;
+pub mod isolated;
 pub mod knobs;
 pub mod memmap;
 mod page_buffer;
 pub mod percpu;
 pub mod poison;
 pub mod pressure;
+pub mod reporting;
 mod stack;
 pub mod stats;
 mod tables;
@@ -26,6 +29,7 @@ pub mod zero_block;
 
 pub use crate::arch::layout::PAGE_SIZE;
 pub use allocator::allocator;
+pub use boot_archive::BootArchive;
 pub use clear::{clear_page, copy_page};
 pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
@@ -36,11 +40,11 @@ pub use percpu::own_of;
 pub use stack::{KernelStack, stack_for_cpu};
 pub use tables::kernel_root;
 
-use crate::arch::{BootInfo, PhysRange};
+use crate::arch::BootInfo;
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::{Events, Frame, FrameRange, Order, Reserve};
+use ebb_mm::{Events, Frame, Order, Reserve};
 use logic::errno::Errno;
-use memmap::{Descriptor, Kind};
+use memmap::Kind;
 
 /// The number of the frame that [`zero_frame`] returns.
 static ZERO_FRAME: AtomicU64 = AtomicU64::new(0);
@@ -113,17 +117,6 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Allocates a frame for the balloon. Returns `None` if no more frames are free than twice the high
-/// watermark. Does not wait.
-pub fn spare_frame() -> Option<FrameRef> {
-    let stats = allocator().stats();
-    // Inflating must not be what makes allocations wait.
-    if stats.free_frames <= stats.watermarks.high.saturating_mul(2) {
-        return None;
-    }
-    FrameRef::try_new(Kind::Balloon, Mobility::Movable, Reserve::Keep).ok()
-}
-
 /// Returns whether caches should free frames instead of allocating `wanted` more. This is so if no
 /// more frames are free than twice the high watermark and `wanted`.
 pub fn is_short(wanted: u64) -> bool {
@@ -147,34 +140,6 @@ pub fn is_scarce() -> bool {
 /// Does not wait.
 pub fn spare_file_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()
-}
-
-/// Makes the frame of the initramfs at physical address `address` a frame of a file, and returns
-/// the first reference to it. `address` is a multiple of the page size. The frame is freed when its
-/// last reference is dropped.
-///
-/// # Panics
-/// If the frame was adopted before.
-pub fn adopt(address: u64) -> FrameRef {
-    let frame = Frame::containing(address);
-    let descriptor = Descriptor::get(frame);
-    assert!(
-        descriptor.kind().is_none(),
-        "boot memory at {address:#x} is adopted twice"
-    );
-    descriptor.take(Kind::File, Order::BASE);
-    percpu::add(Kind::File.count(), 1);
-    // SAFETY: `take` counted one reference, for this.
-    unsafe { FrameRef::from_counted(frame) }
-}
-
-/// Frees the frames that lie completely in `range`, a part of the initramfs that is not needed any
-/// more.
-pub fn release_boot(range: PhysRange) {
-    let frames = FrameRange::inside(range.start, range.bytes());
-    for offset in 0..frames.frames {
-        percpu::free(frames.start.offset(offset), Order::BASE);
-    }
 }
 
 /// Adds `change` to the counter [`percpu::Count::SharedFrames`]. Tmpfs, shared memory and host

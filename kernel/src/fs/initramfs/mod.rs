@@ -3,11 +3,6 @@
 //! A file whose data starts at a page boundary gets the frames that the boot loader put the data
 //! in. Nothing is copied then. All other frames of the archive are freed once it is unpacked.
 
-#![expect(
-    unsafe_code,
-    reason = "the initramfs lies in memory that the boot loader left"
-)]
-
 use super::flags::FileKind;
 use super::lookup::{LastLink, resolve};
 use super::node::downcast;
@@ -15,48 +10,42 @@ use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
 use super::tmpfs::TmpNode;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 use logic::credentials::Credentials;
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
-use logic::newc::{Member, Members};
+use logic::newc::{self, Member, Members};
 use logic::path::PATH_MAX;
-use machine::arch::{PhysRange, phys_to_virt};
-use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::memory::{self, BootArchive, FrameRef, Mobility, PAGE_SIZE};
 
 /// The state of unpacking an archive.
-struct Unpacking<'a> {
-    archive: &'a [u8],
-    base: u64,
+struct Unpacking {
+    archive: BootArchive,
     root: NodeRef,
     who: Credentials,
-    /// Frames that files took over, as ranges of physical addresses in rising order.
-    adopted: Vec<PhysRange>,
     /// The first node of each file with several names, by inode number.
     linked: BTreeMap<u32, NodeRef>,
 }
 
-/// Unpacks the archive at `range` into the tree at `root` and frees its memory. Members that cannot
-/// be unpacked are reported on the console and skipped. If the archive is damaged or memory is
-/// short, the rest of it is left out.
-pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
-    let length = usize::try_from(range.bytes()).unwrap_or(0);
-    // SAFETY: the boot loader's module is in RAM, which the physmap covers. Its frames are freed
-    // below, after the last use of the slice, and nothing writes to them before.
-    let archive = unsafe { core::slice::from_raw_parts(phys_to_virt(range.start), length) };
+/// Unpacks `archive` into the tree at `root` and frees its memory. Members that cannot be unpacked
+/// are reported on the console and skipped. If the archive is damaged or memory is short, the rest
+/// of it is left out.
+pub(super) fn unpack(archive: BootArchive, root: &NodeRef) {
     let mut unpacking = Unpacking {
         archive,
-        base: range.start,
         root: root.clone(),
         who: Credentials::root(),
-        adopted: Vec::new(),
         linked: BTreeMap::new(),
     };
-    for member in Members::new(archive) {
+    let mut at = 0;
+    // Each turn passes one member.
+    while let Some(member) = unpacking.next_member(&mut at) {
         match member {
-            Ok(member) if member.name == b".pad" => {}
+            Ok(member) if unpacking.bytes(&member.name) == b".pad" => {}
             Ok(member) => {
                 if let Err(error) = unpacking.enter(&member) {
-                    let name = alloc::string::String::from_utf8_lossy(member.name);
+                    let name = unpacking.bytes(&member.name);
+                    let name = alloc::string::String::from_utf8_lossy(name);
                     machine::console!("initramfs: {name}: {error}");
                     if error == Errno::ENOMEM || error == Errno::ENOSPC {
                         break;
@@ -69,40 +58,34 @@ pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
             }
         }
     }
-    let mut free_from = range.start;
-    for taken in unpacking.adopted {
-        release(free_from, taken.start);
-        free_from = taken.end;
-    }
-    // The module was reserved in whole frames.
-    release(free_from, range.end.next_multiple_of(PAGE_SIZE as u64));
 }
 
-fn release(start: u64, end: u64) {
-    if start < end {
-        memory::release_boot(PhysRange { start, end });
+impl Unpacking {
+    /// Returns the first member from the offset `at` on, or why it cannot be read. Moves `at`
+    /// behind it. Returns `None` at the archive's end.
+    fn next_member(&self, at: &mut usize) -> Option<Result<Member, newc::Error>> {
+        // Files may have taken the frame at `at`, too. Only zeros follow their data there.
+        let start = self.archive.taken_end().max(*at).min(self.archive.length());
+        let rest = self.bytes(&(start..self.archive.length()));
+        let mut members = Members::resume(rest, start);
+        let member = members.next();
+        *at = members.offset();
+        member
     }
-}
 
-impl Unpacking<'_> {
-    fn enter(&mut self, member: &Member<'_>) -> Result<(), Errno> {
-        let found = resolve(
-            &self.who,
-            &self.root,
-            &self.root,
-            member.name,
-            LastLink::Keep,
-        );
+    /// Returns the bytes of the archive at the offsets `range`, or none if a file has taken one of
+    /// them.
+    fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.archive.get(range.clone()).unwrap_or_default()
+    }
+
+    fn enter(&mut self, member: &Member) -> Result<(), Errno> {
+        let name = self.bytes(&member.name);
+        let found = resolve(&self.who, &self.root, &self.root, name, LastLink::Keep);
         let found = match found {
             Err(Errno::ENOENT) => {
-                self.make_parents(member.name)?;
-                resolve(
-                    &self.who,
-                    &self.root,
-                    &self.root,
-                    member.name,
-                    LastLink::Keep,
-                )?
+                self.make_parents(name)?;
+                resolve(&self.who, &self.root, &self.root, name, LastLink::Keep)?
             }
             other => other?,
         };
@@ -142,7 +125,7 @@ impl Unpacking<'_> {
         let new = match kind {
             FileKind::Regular => NewNode::Regular,
             FileKind::Directory => NewNode::Directory,
-            FileKind::Symlink => NewNode::Symlink(&self.archive[member.data.clone()]),
+            FileKind::Symlink => NewNode::Symlink(self.bytes(&member.data)),
             FileKind::Fifo => NewNode::Fifo,
             FileKind::Character => NewNode::Character(device),
             FileKind::Block => NewNode::Block(device),
@@ -194,7 +177,7 @@ impl Unpacking<'_> {
 
     /// Sets the content of the file `node` to the data of `member`. Fails with `EEXIST` if the file
     /// is not empty, with `EXDEV` if it is not in a tmpfs, and with `ENOMEM`.
-    fn fill(&mut self, node: &NodeRef, member: &Member<'_>) -> Result<(), Errno> {
+    fn fill(&mut self, node: &NodeRef, member: &Member) -> Result<(), Errno> {
         let data = member.data.clone();
         if data.is_empty() {
             return Ok(());
@@ -203,32 +186,23 @@ impl Unpacking<'_> {
         if Node::metadata(&*node).size > 0 {
             return Err(Errno::EEXIST);
         }
-        let start = self.base + data.start as u64;
-        let adoptable = if start.is_multiple_of(PAGE_SIZE as u64) {
+        let adoptable = if self.archive.starts_frame(data.start) {
             self.adoptable_pages(&data)
         } else {
             0
         };
-        if adoptable > 0 {
-            self.adopted.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        }
         let mut frames: Vec<FrameRef> = Vec::new();
         let total = data.len().div_ceil(PAGE_SIZE);
         frames.try_reserve_exact(total).map_err(|_| Errno::ENOMEM)?;
         if adoptable > 0 {
-            self.adopted.push(PhysRange {
-                start,
-                end: start + (adoptable * PAGE_SIZE) as u64,
-            });
+            // Frames that the file does not take are freed with their references.
+            self.archive
+                .take_pages(data.start, adoptable, &mut frames)?;
         }
-        // Frames that the file does not take are freed with their references.
-        let adopted = (0..adoptable).map(|page| memory::adopt(start + (page * PAGE_SIZE) as u64));
-        frames.extend(adopted);
         for page in adoptable..total {
             let from = data.start + page * PAGE_SIZE;
-            let bytes = &self.archive[from..data.end.min(from + PAGE_SIZE)];
             let frame = memory::alloc_zeroed(Mobility::Movable)?;
-            frame.write(0, bytes);
+            frame.write(0, self.bytes(&(from..data.end.min(from + PAGE_SIZE))));
             frames.push(frame);
         }
         node.fill(frames.into_iter(), data.len() as u64)
@@ -236,7 +210,7 @@ impl Unpacking<'_> {
 
     /// Returns the number of leading pages of `data` that the file can take over. These are all
     /// whole pages, and the last one too if only zeros follow the data in it.
-    fn adoptable_pages(&self, data: &core::ops::Range<usize>) -> usize {
+    fn adoptable_pages(&self, data: &Range<usize>) -> usize {
         let whole = data.len() / PAGE_SIZE;
         let page_end = data.start + data.len().next_multiple_of(PAGE_SIZE);
         match self.archive.get(data.end..page_end) {

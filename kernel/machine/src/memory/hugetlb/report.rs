@@ -7,6 +7,7 @@ use super::side::{self, TOUCHED};
 use crate::arch::clock::{self, Nanos};
 use crate::memory::allocator;
 use crate::memory::helpers::HELPERS;
+use crate::memory::isolated::{self, Isolated};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Frame, FrameRange};
 
@@ -49,31 +50,26 @@ pub(super) fn want_report() {
     }
 }
 
-/// Reports all free pages of the pools for which the host has memory. Calls the closure `report`
+/// Reports all free pages of the pools for which the host has memory. Calls the closure `send`
 /// with the frames of each batch of pages, and ends at the first call that fails. The pages of that
-/// call stay unreported. If `may_drop_later` returns `true` for the error, the host may still drop
-/// these pages. Then they leave the pools, and are never used again. Returns the number of reported
-/// frames.
+/// call stay unreported. If they are still lent, the host may still drop these pages. Then they
+/// leave the pools, and are never used again. Returns the number of reported frames.
 ///
 /// # Errors
-/// Those of `report`.
-pub fn report<E>(
-    mut report: impl FnMut(&[FrameRange]) -> Result<(), E>,
-    may_drop_later: impl Fn(&E) -> bool,
-) -> Result<u64, E> {
+/// Those of `send`.
+pub fn report<E>(mut send: impl FnMut(&mut Isolated<'_>) -> Result<(), E>) -> Result<u64, E> {
     // Relaxed: pages freed from here on set it again.
     REPORT_WANTED.store(false, Ordering::Relaxed);
     let mut told = 0;
     for size in PageSize::ALL {
-        told += report_size(size, &mut report, &may_drop_later)?;
+        told += report_size(size, &mut send)?;
     }
     Ok(told)
 }
 
 fn report_size<E>(
     size: PageSize,
-    report: &mut impl FnMut(&[FrameRange]) -> Result<(), E>,
-    may_drop_later: &impl Fn(&E) -> bool,
+    send: &mut impl FnMut(&mut Isolated<'_>) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut told = 0;
     loop {
@@ -93,8 +89,10 @@ fn report_size<E>(
         for (range, &page) in ranges.iter_mut().zip(batch.as_slice()) {
             *range = FrameRange::new(page, size.frames());
         }
-        let done = report(&ranges[..batch.len()]);
-        let lost = done.as_ref().is_err_and(may_drop_later);
+        // SAFETY: `begin_report` has taken the pages out of use. Below they come back, unless the
+        // host may still drop them.
+        let done = unsafe { isolated::report(&ranges[..batch.len()], &mut *send) };
+        let lost = done.as_ref().is_err_and(|failed| failed.may_drop_later);
         let mut pool = pool(size).lock();
         for &page in batch.as_slice() {
             if lost {
@@ -113,7 +111,7 @@ fn report_size<E>(
             let (pages, kib) = (batch.len(), size.bytes() >> 10);
             crate::console!("hugetlb: the host may still drop {pages} pages of {kib} kB: lost");
         }
-        done?;
+        done.map_err(|failed| failed.error)?;
         (HELPERS.yield_now)();
     }
 }
