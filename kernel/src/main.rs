@@ -18,7 +18,9 @@
 
 extern crate alloc;
 
+#[forbid(unsafe_code)]
 mod drivers;
+#[forbid(unsafe_code)]
 mod fs;
 #[forbid(unsafe_code)]
 mod process;

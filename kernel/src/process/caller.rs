@@ -23,7 +23,9 @@ pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R + Send) -> R {
     process::current().with_files(|files| call(files))
 }
 
-/// Returns the calling task's root, working directory and umask.
+/// Returns the calling task's root, working directory and umask. Not inlined: the paths' walk needs
+/// the registers.
+#[inline(never)]
 pub fn context() -> Arc<Context> {
     process::current().fs()
 }

@@ -3,12 +3,12 @@
 
 #![expect(unsafe_code, reason = "page tables are reached by their frames")]
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 use ebb_mm::Frame;
 /// Also kept in entries that are not present.
 pub(super) use machine::arch::pte::LARGE as HUGE;
 pub(super) use machine::arch::pte::{
-    ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, USER, WRITABLE,
+    ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, USER, WRITABLE, each_used, unused_before,
 };
 use machine::memory::memmap::frame_ptr;
 
@@ -74,51 +74,4 @@ pub(super) const fn index(address: u64, level: usize) -> usize {
 pub(super) const fn pages_in(bytes: u64) -> usize {
     debug_assert!(bytes <= REGION);
     (bytes / PAGE) as usize
-}
-
-/// The number of entries that are checked together where most are unused.
-const GROUP: usize = 8;
-
-/// Returns whether all entries of `group` are unused. In a full table the first entry decides.
-#[inline]
-fn are_unused(group: &[AtomicU64; GROUP]) -> bool {
-    // Relaxed (both): the space's lock is held; the CPU does not write our entries.
-    group[0].load(Ordering::Relaxed) == 0
-        && group[1..]
-            .iter()
-            .fold(0, |all, entry| all | entry.load(Ordering::Relaxed))
-            == 0
-}
-
-/// Calls `each` with every used entry: its index, the entry and its value.
-#[inline]
-pub(super) fn each_used(entries: &[AtomicU64], mut each: impl FnMut(usize, &AtomicU64, u64)) {
-    let (groups, rest) = entries.as_chunks::<GROUP>();
-    let mut look = |first: usize, some: &[AtomicU64]| {
-        for (place, entry) in some.iter().enumerate() {
-            // Relaxed: as above.
-            let value = entry.load(Ordering::Relaxed);
-            if value != 0 {
-                each(first + place, entry, value);
-            }
-        }
-    };
-    for (at, group) in groups.iter().enumerate() {
-        if !are_unused(group) {
-            look(at * GROUP, group);
-        }
-    }
-    look(groups.len() * GROUP, rest);
-}
-
-/// Returns the number of unused entries before the first used one, or the number of all entries if
-/// none is used.
-pub(super) fn unused_before(entries: &[AtomicU64]) -> usize {
-    let (groups, _) = entries.as_chunks::<GROUP>();
-    let skipped = groups.iter().take_while(|group| are_unused(group)).count() * GROUP;
-    let rest = entries[skipped..].iter();
-    skipped
-        + rest
-            .take_while(|entry| entry.load(Ordering::Relaxed) == 0)
-            .count()
 }

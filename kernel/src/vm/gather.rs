@@ -4,7 +4,7 @@
 //! are gathered. Without the lock, [`Gather::flush`] makes every CPU that may know the old entries
 //! drop them. Only then [`Gather::free`] frees the frames. One flush serves a whole batch.
 
-use super::entry::{FILE, SHMEM, ZERO, each_used, frame_of};
+use super::entry::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -82,26 +82,25 @@ impl Gather {
         let first = self.frames.len();
         let looked_at = entries.len().min(CAPACITY - first);
         let mut others = [0; 3];
-        let frames = &mut self.frames;
         let mut any = false;
-        each_used(&entries[..looked_at], |_, entry, value| {
-            // Relaxed (all): the space's lock is held; the CPU does not write our entries.
-            if value & (FILE | SHMEM | ZERO) != 0 {
-                any = true;
-                entry.store(0, Ordering::Relaxed);
-                if value & ZERO != 0 {
-                    return;
+        self.frames
+            .push_used(&entries[..looked_at], |entry, value| {
+                // Relaxed (all): the space's lock is held; the CPU does not write our entries.
+                if value & (FILE | SHMEM | ZERO) != 0 {
+                    any = true;
+                    entry.store(0, Ordering::Relaxed);
+                    if value & ZERO != 0 {
+                        return None;
+                    }
+                    others[kind_index(value)] += 1;
+                } else if files_only {
+                    return None;
+                } else {
+                    entry.store(0, Ordering::Relaxed);
                 }
-                others[kind_index(value)] += 1;
-            } else if files_only {
-                return;
-            } else {
-                entry.store(0, Ordering::Relaxed);
-            }
-            // There is room, because the loop visits at most `CAPACITY - first` entries.
-            frames.push_fast(frame_of(value));
-        });
-        let len = frames.len();
+                Some(frame_of(value))
+            });
+        let len = self.frames.len();
         self.any |= any;
         self.any |= len != first;
         self.pages[0] += (len - first) as u64 - others[1] - others[2];

@@ -1,13 +1,17 @@
 //! A batch of frames on the stack.
 
+use crate::arch::pte::each_used;
+use core::fmt;
 use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU64;
 use ebb_mm::Frame;
 
-/// Up to `N` frames, in the order in which they were added. `N` is a power of two. Making a batch
-/// writes none of its places.
+/// Up to `N` frames, in the order in which they were added. Making a batch writes none of its
+/// places.
 pub struct FrameBatch<const N: usize> {
+    /// At most `N`.
     len: usize,
-    /// The first `min(len, N)` are initialized.
+    /// The first `len` are initialized.
     frames: [MaybeUninit<Frame>; N],
 }
 
@@ -16,7 +20,6 @@ impl<const N: usize> FrameBatch<N> {
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
-        const { assert!(N.is_power_of_two()) }
         Self {
             len: 0,
             frames: [const { MaybeUninit::uninit() }; N],
@@ -41,7 +44,7 @@ impl<const N: usize> FrameBatch<N> {
     #[inline]
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.len >= N
+        self.len == N
     }
 
     /// Adds `frame`.
@@ -50,24 +53,39 @@ impl<const N: usize> FrameBatch<N> {
     /// If there is no room.
     #[inline]
     pub fn push(&mut self, frame: Frame) {
-        assert!(!self.is_full(), "no room for another frame");
-        self.push_fast(frame);
+        self.frames[self.len].write(frame);
+        self.len += 1;
     }
 
-    /// Adds `frame`, for a caller where each instruction counts and which knows that there is room.
-    /// If there is none, an earlier frame is lost. Only builds with assertions check this.
+    /// Calls `take` with each used entry of `entries`, a part of a page table, and the entry's
+    /// value. Adds the frames that `take` returns.
+    ///
+    /// # Panics
+    /// If there is no room for a frame of each entry.
     #[inline(always)]
-    pub fn push_fast(&mut self, frame: Frame) {
-        debug_assert!(!self.is_full(), "no room for another frame");
-        self.frames[self.len & (N - 1)].write(frame);
-        self.len += 1;
+    pub fn push_used(
+        &mut self,
+        entries: &[AtomicU64],
+        mut take: impl FnMut(&AtomicU64, u64) -> Option<Frame>,
+    ) {
+        assert!(entries.len() <= N - self.len, "no room for more frames");
+        let mut len = self.len;
+        let frames = &mut self.frames;
+        each_used(entries, |_, entry, value| {
+            if let Some(frame) = take(entry, value) {
+                // SAFETY: `each_used` visits each entry once, and there was room for all of them.
+                unsafe { frames.get_unchecked_mut(len) }.write(frame);
+                len += 1;
+            }
+        });
+        self.len = len;
     }
 
     /// Returns the frames, which leave the batch.
     #[inline]
     pub fn take_all(&mut self) -> impl Iterator<Item = Frame> + '_ {
-        let len = core::mem::take(&mut self.len).min(N);
-        // SAFETY: that many pushes have initialized these places, each the next one.
+        let len = core::mem::take(&mut self.len);
+        // SAFETY: these places are initialized.
         let frames = self.frames[..len]
             .iter()
             .map(|frame| unsafe { frame.assume_init() });
@@ -78,5 +96,11 @@ impl<const N: usize> FrameBatch<N> {
 impl<const N: usize> Default for FrameBatch<N> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<const N: usize> fmt::Debug for FrameBatch<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {N} frames", self.len)
     }
 }

@@ -72,7 +72,7 @@ impl Break {
 /// A thread's entry in a queue.
 struct Waiter {
     /// The thread. It is alive while the waiter exists: the waiter lies on its stack during a call
-    /// of [`WaitQueue::wait_general`], or in a [`WaitSet`], which keeps the thread alive.
+    /// of [`WaitQueue::wait_general`], or in a [`Poller`], which keeps the thread alive.
     thread: NonNull<Thread>,
     /// Counts against a waker's limit. Pollers do not, because they may not consume what they are
     /// woken for.
@@ -312,14 +312,18 @@ impl fmt::Debug for WaitQueue {
     }
 }
 
+/// An entry of a [`WaitSet`].
+struct Poller {
+    waiter: Waiter,
+    /// Keeps the thread alive, even if it ends without dropping the set.
+    _thread: Owned,
+}
+
 /// The current thread's entries in several queues at once, for poll and related calls.
 ///
 /// Fill it with [`Self::add`], then call [`Self::wait`].
 pub struct WaitSet<'q> {
-    places: Vec<(&'q WaitQueue, Box<Waiter>)>,
-    /// Keeps the thread alive, even if it ends without dropping the set. `None` while the set is
-    /// empty.
-    thread: Option<Owned>,
+    places: Vec<(&'q WaitQueue, Box<Poller>)>,
     /// Entries belong to the thread that made them.
     _not_send: PhantomData<*mut ()>,
 }
@@ -329,7 +333,6 @@ impl<'q> WaitSet<'q> {
     pub const fn new() -> Self {
         Self {
             places: Vec::new(),
-            thread: None,
             _not_send: PhantomData,
         }
     }
@@ -340,10 +343,12 @@ impl<'q> WaitSet<'q> {
     /// `ENOMEM` if there is no memory.
     pub fn add(&mut self, queue: &'q WaitQueue) -> Result<(), Errno> {
         self.places.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        self.thread.get_or_insert_with(|| super::current().hold());
-        let waiter = Box::new(Waiter::new(false));
-        queue.enqueue(&waiter);
-        self.places.push((queue, waiter));
+        let poller = Box::new(Poller {
+            waiter: Waiter::new(false),
+            _thread: super::current().hold(),
+        });
+        queue.enqueue(&poller.waiter);
+        self.places.push((queue, poller));
         Ok(())
     }
 
@@ -360,9 +365,9 @@ impl<'q> WaitSet<'q> {
     ) -> Result<WaitEnd, Interrupted> {
         loop {
             super::prepare_to_block();
-            for (queue, waiter) in &self.places {
+            for (queue, poller) in &self.places {
                 // A waker has taken the entry off its queue: join again, then test.
-                queue.rejoin(waiter);
+                queue.rejoin(&poller.waiter);
             }
             let end = if ready() {
                 Some(Ok(WaitEnd::Ready))
@@ -393,8 +398,8 @@ impl Default for WaitSet<'_> {
 
 impl Drop for WaitSet<'_> {
     fn drop(&mut self) {
-        for (queue, waiter) in &self.places {
-            queue.dequeue(waiter);
+        for (queue, poller) in &self.places {
+            queue.dequeue(&poller.waiter);
         }
     }
 }
