@@ -97,7 +97,7 @@ mod zeros;
 pub use core_pages::CoreFilter;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
-pub use named::Name;
+pub use named::{Name, is_kept, keep};
 pub use page_owner::{PageOwner, relocate_in};
 pub use pagemap::Shown;
 pub use protect::Advice;

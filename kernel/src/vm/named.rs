@@ -8,11 +8,14 @@ use logic::radix::RadixTree;
 use machine::memory::FrameRef;
 use machine::sync::SpinLock;
 
-/// The number of low bits of a word, which hold the index of the page. The number of the file is
-/// above them.
-const INDEX_BITS: u32 = 36;
+/// The number of low bits of a word, which hold the index of the page.
+const INDEX_BITS: u32 = 35;
 const INDICES: u64 = 1 << INDEX_BITS;
-const NUMBERS: u64 = 1 << (64 - INDEX_BITS);
+/// The bit above the index: see [`keep`].
+const KEPT: u64 = INDICES;
+/// The lowest bit of the number of the file.
+const NUMBER_SHIFT: u32 = INDEX_BITS + 1;
+const NUMBERS: u64 = 1 << (64 - NUMBER_SHIFT);
 /// The number of attempts to find a free number for a file, which otherwise has none.
 const TRIES: u64 = 64;
 
@@ -69,8 +72,23 @@ impl Name {
         if number == 0 || index >= INDICES {
             return 0;
         }
-        (number << INDEX_BITS) | index
+        (number << NUMBER_SHIFT) | index
     }
+}
+
+/// Marks the page of a file in `frame` as one that programs need, although page tables map it no
+/// more until the next access. The mark moves with the page. Does nothing for a page that cannot
+/// be moved.
+pub fn keep(frame: &FrameRef) {
+    let word = frame.owner();
+    if word != 0 {
+        frame.set_owner(word | KEPT);
+    }
+}
+
+/// Returns whether [`keep`] was called for the page of a file in `frame`.
+pub fn is_kept(frame: &FrameRef) -> bool {
+    frame.owner() & KEPT != 0
 }
 
 impl Drop for Name {
@@ -88,7 +106,7 @@ impl Drop for Name {
 pub(super) fn find(word: u64) -> Option<(Arc<dyn PageOwner>, u64)> {
     let file = FILES
         .lock()
-        .get(word >> INDEX_BITS)
+        .get(word >> NUMBER_SHIFT)
         .and_then(Weak::upgrade)?;
     Some((file, word % INDICES))
 }

@@ -8,7 +8,8 @@ use machine::memory::FrameRef;
 /// or shared memory. [`Name`](super::Name) makes its pages known.
 pub trait PageOwner: Send + Sync {
     /// Unmaps `pages` from all page tables, although they stay with the owner. Faults map them
-    /// again. The caller holds no spin lock.
+    /// again. The caller holds no spin lock. An owner that may drop clean pages leaves those of
+    /// locked memory mapped, so that they do not go; these cannot be moved.
     fn unmap(&self, pages: Range<u64>);
 
     /// Replaces the frame `from` of page `index` by `to`, and copies its bytes, if the owner has

@@ -5,6 +5,8 @@
 #define KNOB "/proc/sys/vm/file_cache_idle_seconds"
 /* What may be left, in kB. */
 #define LEFT (20 << 10)
+#define STRIDE (1L << 20)
+#define PIECE (16 * PAGE)
 
 static long number(const char *path, const char *name)
 {
@@ -42,6 +44,15 @@ static int is_whole(const unsigned char *bytes, long size)
 	return 1;
 }
 
+/* Looks at every other piece. */
+static int is_whole_in_part(const unsigned char *bytes, long size)
+{
+	for (long at = PIECE; at < size; at += PAGE + at / PAGE % 16 / 15 * PIECE)
+		if (bytes[at] != at / PAGE % 251)
+			return 0;
+	return 1;
+}
+
 int main(int count, char **words)
 {
 	if (count < 2)
@@ -67,8 +78,10 @@ int main(int count, char **words)
 	HOLDS(is_whole(shown, size));
 	unsigned char *own = MUST(mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0));
 	own[PAGE] = 252;
-	unsigned char *locked = MUST(mmap(0, 4 * PAGE, PROT_READ, MAP_PRIVATE, file, 8 * PAGE)), there[4];
-	MUST(mlock(locked, 4 * PAGE));
+	/* Pages that lie scattered when all others have gone. */
+	unsigned char *locked = MUST(mmap(0, size, PROT_READ, MAP_PRIVATE, file, 0)), there[4];
+	for (long at = 8 * PAGE; at < size; at += STRIDE)
+		MUST(mlock(locked + at, 4 * PAGE));
 	HOLDS(clean() >= before + kib);
 
 	if (count == 2)
@@ -77,8 +90,27 @@ int main(int count, char **words)
 	for (int tries = 0; clean() > LEFT && tries < 15000; tries++)
 		sleep_ms(20);
 	HOLDS(clean() <= LEFT);
-	MUST(mincore(locked, 4 * PAGE, there));
-	HOLDS(there[0] && there[1] && there[2] && there[3]);
+	int compact = MUST(open("/proc/sys/vm/compact_memory", O_WRONLY)), gone = 0;
+	MUST(write(compact, "1", 1));
+	for (long at = 8 * PAGE; at < size; at += STRIDE) {
+		MUST(mincore(locked + at, 4 * PAGE, there));
+		gone += !(there[0] && there[1] && there[2] && there[3]);
+	}
+	HOLDS(gone == 0);
+	/* Pages of the root's files stay while they are mapped, also if they are moved. */
+	if (count == 2) {
+		unsigned char *pieces = MUST(mmap(0, size, PROT_READ, MAP_PRIVATE, file, 0));
+		HOLDS(is_whole(pieces, size));
+		for (long at = 0; at < size; at += 2 * PIECE)
+			MUST(munmap(pieces + at, PIECE));
+		for (int tries = 0; clean() > before + kib * 5 / 8 && tries < 15000; tries++)
+			sleep_ms(20);
+		MUST(write(compact, "1", 1));
+		sleep_ms(4000);
+		HOLDS(clean() - before >= kib / 2 - 1024);
+		HOLDS(is_whole_in_part(pieces, size));
+		MUST(munmap(pieces, size));
+	}
 	HOLDS(own[PAGE] == 252 && own[2 * PAGE] == 2);
 	if (count == 2)
 		shown = MUST(mmap(0, size, PROT_READ, MAP_SHARED, file, 0));

@@ -201,6 +201,13 @@ impl FrameRef {
         place.store(word, Ordering::Relaxed);
     }
 
+    /// Returns the owner in the frame's descriptor; see [`Descriptor::owner`].
+    #[inline]
+    #[must_use]
+    pub fn owner(&self) -> u64 {
+        self.descriptor().owner()
+    }
+
     /// Copies `len` bytes of `from`, from its byte `from_offset` on, to the byte `offset` of this
     /// frame and those behind it. Both may be the same frame.
     ///

@@ -88,7 +88,7 @@ impl PageSource for View {
 /// is counted.
 impl PageOwner for View {
     fn unmap(&self, pages: Range<u64>) {
-        self.cache.unmap(&pages);
+        self.cache.ask_again(&pages);
     }
 
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {

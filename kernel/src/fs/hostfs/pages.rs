@@ -412,7 +412,7 @@ impl HostNode {
 
 impl PageOwner for HostNode {
     fn unmap(&self, pages: Range<u64>) {
-        self.views.invalidate(&pages);
+        self.views.ask_again(&pages);
     }
 
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {

@@ -90,10 +90,10 @@ impl Views {
         }
     }
 
-    /// Unmaps all pages but those of locked memory. The mappings request them again.
-    pub(super) fn ask_again(&self) {
+    /// Unmaps `pages`, except from locked memory. The mappings request them again.
+    pub(super) fn ask_again(&self, pages: &Range<u64>) {
         for view in [false, true].into_iter().filter_map(|is| self.there(is)) {
-            view.mappings.ask_again(&*view, 0..u64::MAX);
+            view.mappings.ask_again(&*view, pages.clone());
         }
     }
 

@@ -240,7 +240,7 @@ impl Cold for HostNode {
 
     fn unmap(&self) {
         if self.has_pages() {
-            self.views.ask_again();
+            self.views.ask_again(&(0..u64::MAX));
         }
     }
 

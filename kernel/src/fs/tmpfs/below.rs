@@ -15,8 +15,10 @@ use crate::drivers::root::{self, Entry, FRAMES_MAX, Names};
 use crate::fs::FileKind;
 use crate::fs::node::{Node, Timestamp, downcast};
 use crate::fs::used::{self, Cold, Used};
+use crate::vm;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
@@ -617,6 +619,23 @@ impl Regular {
         Ok(())
     }
 
+    /// Unmaps `pages` of `node`, whose content this is, so that they can be moved. Pages of a file
+    /// that comes from the host stay mapped in locked memory. The others are not dropped while
+    /// programs map the file, because they need these pages even if the host has another file by
+    /// now.
+    pub(super) fn unmap_to_move(&self, node: &TmpNode, pages: Range<u64>) {
+        if self.below.is_none() {
+            return self.mappings.invalidate(node, pages);
+        }
+        {
+            let content = self.content.lock();
+            for frame in pages.clone().filter_map(|index| content.pages.get(index)) {
+                vm::keep(frame);
+            }
+        }
+        self.mappings.ask_again(node, pages);
+    }
+
     /// Drops up to `most` unused pages that the host still has. Returns their number.
     fn drop_unused(&self, fs: &Tmpfs, most: usize) -> usize {
         if self.below.is_none() {
@@ -638,10 +657,10 @@ impl Regular {
                 };
                 looks += 1;
                 from = index + 1;
-                let unused = content
-                    .pages
-                    .get(index)
-                    .is_some_and(|f| f.references() == 1);
+                let unused = content.pages.get(index).is_some_and(|frame| {
+                    // In this order: a page is kept before it loses its references.
+                    frame.references() == 1 && !(vm::is_kept(frame) && self.mappings.is_used())
+                });
                 if unused && content.comes_from_below(index) {
                     content
                         .pages

@@ -490,7 +490,7 @@ impl TmpNode {
 impl PageOwner for TmpNode {
     fn unmap(&self, pages: Range<u64>) {
         if let Some(regular) = self.regular() {
-            regular.mappings.invalidate(self, pages);
+            regular.unmap_to_move(self, pages);
         }
     }
 

@@ -167,6 +167,15 @@ impl Cache {
         }
     }
 
+    /// Unmaps `pages`, except from locked memory. The next access to one faults.
+    pub(super) fn ask_again(&self, pages: &Range<u64>) {
+        for view in [&self.readers, &self.writers] {
+            if let Some(view) = view.get() {
+                view.mappings().ask_again(&**view, pages.clone());
+            }
+        }
+    }
+
     /// Moves the page `index` from the frame `from` to `to`. Returns `false`, and drops `to`, if
     /// the page has another frame, or a task, a page table or a request uses it.
     pub(super) fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
