@@ -6,8 +6,8 @@
 //! needs no machine). Each part uses only those below it, which `tests/layers.rs` checks. If a
 //! lower part needs a higher one, it declares a contract, which this file or `process` implements.
 //!
-//! `unsafe` code is forbidden here, except in [`vm`], where files that need it allow it in their first
-//! lines, with the reason.
+//! `unsafe` code is forbidden here, except in [`vm`], where files that need it allow it in their
+//! first lines, with the reason.
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]

@@ -16,8 +16,8 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     place(one).is_some_and(|one| place(other) == Some(one))
 }
 
-/// Returns whether a file created at `path` would lie in `folder`, or in a folder below it. Links are
-/// followed. Returns `false` if `folder` is no folder, and if no file can be created at `path`.
+/// Returns whether a file created at `path` would lie in `folder`, or in a folder below it. Links
+/// are followed. Returns `false` if `folder` is no folder, and if no file can be created at `path`.
 pub(crate) fn is_inside(path: &Path, folder: &Path) -> bool {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

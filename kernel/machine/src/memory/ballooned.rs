@@ -2,7 +2,8 @@
 //! list.
 //!
 //! Each frame of the list is linked to its neighbours by its descriptor, so the list needs no
-//! memory of its own, and compaction can take out any frame. The contents of the frames are the host's.
+//! memory of its own, and compaction can take out any frame. The contents of the frames are the
+//! host's.
 //!
 //! The fields of the descriptor of a frame of [`Kind::Balloon`]:
 //!

@@ -18,7 +18,8 @@ pub struct Current {
 }
 
 impl Current {
-    /// Returns the thread's address, for lists of waiters, whose entries end before the thread does.
+    /// Returns the thread's address, for lists of waiters, whose entries end before the thread
+    /// does.
     #[inline]
     pub(super) fn as_non_null(self) -> NonNull<Thread> {
         self.thread

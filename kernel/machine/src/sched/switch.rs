@@ -156,7 +156,8 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     next.account.switched_in(now);
     // SAFETY: this CPU still runs the previous thread, and switches from it.
     unsafe { fpu::leave(&previous) };
-    // SAFETY: this CPU runs the previous thread, and has made `next` Running, which runs nowhere else.
+    // SAFETY: this CPU runs the previous thread, and has made `next` Running, which runs nowhere
+    // else.
     unsafe { (OWNER.switch)(&previous, &next) };
     // SAFETY: this CPU switches to the next thread, which does not run yet.
     unsafe { fpu::enter(&next) };

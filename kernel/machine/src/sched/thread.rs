@@ -132,9 +132,9 @@ pub(super) struct Place {
 }
 
 impl Thread {
-    /// Makes a user thread that has never run. It starts in [`Task::begin`](super::Task::begin) on `stack`. Then it
-    /// enters user mode with the registers in `frame`, confined ([`UserFrame::confine`]), and the
-    /// floating-point state `fpu`.
+    /// Makes a user thread that has never run. It starts in [`Task::begin`](super::Task::begin) on
+    /// `stack`. Then it enters user mode with the registers in `frame`, confined
+    /// ([`UserFrame::confine`]), and the floating-point state `fpu`.
     pub fn user(stack: KernelStack, mut frame: UserFrame, fpu: Box<FpuState>) -> Self {
         frame.confine();
         let place = stack.top().cast::<UserFrame>().wrapping_sub(1);
@@ -144,7 +144,8 @@ impl Thread {
         Self::new(Some(stack), size_of::<UserFrame>(), Some(OwnFpu::new(fpu)))
     }
 
-    /// Makes a kernel thread that has never run. It runs [`Task::begin`](super::Task::begin) on `stack`, and ends.
+    /// Makes a kernel thread that has never run. It runs [`Task::begin`](super::Task::begin) on
+    /// `stack`, and ends.
     pub fn kernel(stack: KernelStack) -> Self {
         Self::new(Some(stack), 0, None)
     }

@@ -10,10 +10,9 @@
 //!
 //! Locks: the relation of tracer and tracee changes under the process table's lock. A tracee's
 //! tracing state has its own lock, inside all others but run queues'. A tracee copies its
-//! registers into that state at the beginning of a ptrace-stop, and loads them at the end, both
-//! under the lock. So a tracee does not continue while its tracer accesses it, even if it is
-//! killed. The holder of the lock does not
-//! sleep and does not touch user memory.
+//! registers into that state at the beginning of a ptrace-stop, and takes them out at the end. So a
+//! tracee does not continue while its tracer accesses it, even if it is killed. The holder of the
+//! lock does not sleep and does not touch user memory.
 
 pub(crate) mod attach;
 pub(crate) mod breakpoints;

@@ -115,9 +115,9 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
     (!task.killed()).then_some(Released { code, info, tracer })
 }
 
-/// Ends the current thread's stop, and loads the registers that the tracer has left into `frame` and
-/// the floating-point state. Returns the number of the signal with which the thread continues, or 0
-/// for none, and the details of the signal that stopped the thread, if any.
+/// Ends the current thread's stop, and loads the registers that the tracer has left into `frame`
+/// and the floating-point state. Returns the number of the signal with which the thread continues,
+/// or 0 for none, and the details of the signal that stopped the thread, if any.
 fn leave(task: TaskRef, frame: &mut UserFrame) -> (u32, Option<SigInfo>) {
     let mut all = task.tracee().lock();
     // The state stays while the tracee is inside a stop.

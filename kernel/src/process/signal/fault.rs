@@ -115,9 +115,10 @@ pub(crate) fn step_over_call(frame: &UserFrame) {
     force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
 }
 
-/// Serves a page fault of user mode that [`vm::on_user_store`] does not serve. `address` is the address
-/// of the access, and `error` the CPU's error code. Raises a signal if the access is not allowed,
-/// or if the fault repeats for ever. Always inlined into the entry point, which does nothing else.
+/// Serves a page fault of user mode that [`vm::on_user_store`] does not serve. `address` is the
+/// address of the access, and `error` the CPU's error code. Raises a signal if the access is not
+/// allowed, or if the fault repeats for ever. Always inlined into the entry point, which does
+/// nothing else.
 #[inline(always)]
 pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     let fault = Fault {
