@@ -85,11 +85,10 @@ impl<const N: usize> FrameBatch<N> {
     #[inline]
     pub fn take_all(&mut self) -> impl Iterator<Item = Frame> + '_ {
         let len = core::mem::take(&mut self.len);
-        // SAFETY: these places are initialized.
-        let frames = self.frames[..len]
-            .iter()
-            .map(|frame| unsafe { frame.assume_init() });
-        frames
+        self.frames[..len].iter().map(|frame| {
+            // SAFETY: these places are initialized.
+            unsafe { frame.assume_init() }
+        })
     }
 }
 
