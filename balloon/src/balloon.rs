@@ -55,9 +55,9 @@ bitflags! {
 /// a function of the caller while they wait, and [`reset`](Self::reset) and [`stop`](Self::stop),
 /// which read the device's status a bounded number of times.
 ///
-/// Dropping a `Balloon` resets the device. The guest may then use the pages that were in the
-/// balloon and the ranges of an unfinished report. Pages of unfinished requests are dropped. If the
-/// device does not confirm the reset, they are lost.
+/// Dropping a `Balloon` resets the device, and drops the pages of unfinished requests. If the device
+/// does not confirm the reset, these are lost. Whether it did, only [`reset`](Self::reset) tells:
+/// call it first where ranges of an unfinished report, or pages in the balloon, are used again.
 pub struct Balloon<H: Hal, T: Transport, P: OwnedPage> {
     // The first field, so it is dropped first. Dropping the transport resets the device before the
     // memory of the queues is freed.

@@ -66,8 +66,8 @@ impl ReportBatch {
     /// `start` must point to `len` bytes of mapped memory that only the caller owns and that are
     /// not in a batch yet. No code may read or write them, or have a reference to them, while they
     /// are in the batch, and, once [`Balloon::submit_report`] took them, until
-    /// [`Balloon::report_done`] returned `Some` or the device was reset ([`Balloon::reset`] or a
-    /// drop of the driver). Their contents are lost.
+    /// [`Balloon::report_done`] returned `Some` or the device has confirmed a reset
+    /// ([`Balloon::reset`] returned `Ok`). Their contents are lost.
     ///
     /// [`Balloon::submit_report`]: crate::Balloon::submit_report
     /// [`Balloon::report_done`]: crate::Balloon::report_done

@@ -219,6 +219,7 @@ impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
         let Self {
             transport, inflate, ..
         } = self;
+        inflate.requests_mut().check()?;
         let sent = inflate.send(transport, limit, || pages.take_spare().map(Ballooned::new));
         if sent.is_err() {
             inflate.take_batch(|page| pages.give_back(page.into_page()));
@@ -252,6 +253,7 @@ impl<H: Hal, T: Transport, P: OwnedPage> Balloon<H, T, P> {
         let Self {
             transport, deflate, ..
         } = self;
+        deflate.requests_mut().check()?;
         let sent = deflate.send(transport, limit, || pages.recall());
         if sent.is_err() {
             deflate.take_batch(|page| pages.remember(page));

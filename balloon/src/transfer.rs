@@ -73,17 +73,17 @@ impl<H: Hal, P: OwnedPage> Transfer<H, P> {
     /// Sends the pages that `next` returns in one request: until `next` returns `None`, and at most
     /// `limit` or [`PFNS_PER_REQUEST`]. Returns their number. Sends no request if that is 0.
     ///
-    /// Fails if the device broke the protocol, in which case `next` is not called, or if the
-    /// request cannot be queued. Then the pages stay in the batch, and the caller takes them back
-    /// with [`take_batch`](Self::take_batch). Panics if a batch is in flight.
+    /// The caller has checked the queue ([`RequestQueue::check`]), so that no page is taken for a
+    /// faulted one, which may still have a batch. Panics if a batch is in flight.
+    ///
+    /// Fails if the request cannot be queued. Then the pages stay in the batch, and the caller
+    /// takes them back with [`take_batch`](Self::take_batch).
     pub(crate) fn send(
         &mut self,
         transport: &mut impl Transport,
         limit: u32,
         mut next: impl FnMut() -> Option<Ballooned<P>>,
     ) -> Result<u32, BalloonError> {
-        // Checked first, so that no page is taken for a faulted queue.
-        self.requests.check()?;
         assert_eq!(self.held, 0, "one batch at a time");
         let limit = min(
             PFNS_PER_REQUEST,

@@ -104,7 +104,7 @@ fn sizes_and_cpus_out_of_range() {
     refused(&ebb(&["-m", "1024", "--", "ls"]), 125, &["1024", "no unit"]);
     refused(&ebb(&["-c", "0", "--", "ls"]), 125, &["-c 0"]);
     refused(&ebb(&["-c", "-1", "--", "ls"]), 125, &["-1", "--cpus"]);
-    refused(&ebb(&["-m", "-1", "--", "ls"]), 125, &["-1", "--memory"]);
+    refused(&ebb(&["-m", "-1G", "--", "ls"]), 125, &["-1G", "--memory"]);
     refused(&ebb(&["-c", "65", "--", "ls"]), 125, &["-c 65", "64"]);
     refused(
         &ebb(&["-c", "2", "--icount", "--", "ls"]),

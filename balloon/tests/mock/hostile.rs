@@ -47,6 +47,8 @@ fn another_buffer_than_the_one_it_holds() {
         // The queue stays faulted, even if the device then follows the protocol.
         machine.device().work_on(Role::Inflate);
         assert_eq!(driver.step(&mut guest, 100), Err(fault));
+        // The device may still have the pages of the request.
+        assert_eq!(driver.start_exchange(&mut guest, 4).err(), Some(fault));
         assert_eq!((guest.moving.len(), driver.actual_pages()), (10, 0));
         // A reset returns the pages.
         driver.reset(&mut guest).unwrap();

@@ -51,7 +51,7 @@ pub(crate) struct RunOptions {
         long,
         value_name = "SIZE",
         default_value = "1G",
-        allow_negative_numbers = true
+        allow_hyphen_values = true
     )]
     pub(crate) memory: Size,
 

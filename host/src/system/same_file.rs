@@ -19,14 +19,15 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 /// Returns whether a file created at `path` would lie in `folder`, or in a folder below it. Links
 /// are followed. Returns `false` if `folder` is no folder, and if no file can be created at `path`.
 pub(crate) fn is_inside(path: &Path, folder: &Path) -> bool {
-    let parent = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let (Ok(parent), Ok(folder)) = (parent.canonicalize(), folder.canonicalize()) else {
+    let resolved = ResolvedName::find(path).ok();
+    let Some(file) = resolved.and_then(|resolved| resolved.path().ok()) else {
         return false;
     };
-    folder.is_dir() && parent.starts_with(folder)
+    let Ok(folder) = folder.canonicalize() else {
+        return false;
+    };
+    let parent = file.parent();
+    folder.is_dir() && parent.is_some_and(|parent| parent.starts_with(folder))
 }
 
 /// Returns the device and inode number of the folder of `path`, and its name there. Returns `None`
@@ -90,10 +91,14 @@ mod tests {
         fs::create_dir(path("outer")).unwrap();
         fs::write(path("file"), "").unwrap();
         symlink("out/below", path("link")).unwrap();
+        symlink("out/new", path("leads-into")).unwrap();
+        symlink("new", path("out/leads-inside")).unwrap();
         for (file, into, inside) in [
             ("out/new", "out", true),
             ("out/below/new", "out", true),
             ("link/new", "out", true),
+            ("leads-into", "out", true),
+            ("out/leads-inside", "out", true),
             ("out/../out/new", "link/..", true),
             ("outer/new", "out", false),
             ("new", "out", false),

@@ -335,7 +335,9 @@ impl Mover {
         self.shown.clear();
         self.of_files.clear();
         // Last, because it may sleep.
-        let exchanged = ballooned::exchange(&self.ballooned, &to[frames..]);
+        // SAFETY: the frames of `to` are allocated for this batch, and those from `frames` on are
+        // not used yet. The caller learns how many are used now.
+        let exchanged = unsafe { ballooned::exchange(&self.ballooned, &to[frames..]) };
         self.ballooned.clear();
         self.unmoved += exchanged.used - exchanged.left;
         frames + exchanged.used

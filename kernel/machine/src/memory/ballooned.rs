@@ -178,17 +178,20 @@ impl Targets<'_> {
         let &frame = self.frames.get(self.used)?;
         let _ = number_of(frame)?;
         self.used += 1;
-        // SAFETY: the caller of `exchange`, which alone makes this value, has allocated the frame,
-        // and each is taken once.
+        // SAFETY: only `exchange` makes this value, whose caller has allocated the frame and does
+        // not use it. Each frame is taken once.
         BalloonFrame::new(unsafe { FrameRef::from_allocated(frame, Kind::Balloon) })
     }
 }
 
-/// Exchanges the frames `from` of the balloon for frames of `to`, which the caller has allocated:
-/// the host gets the new ones, and the old ones are freed. Skips frames of `from` that are not in
-/// the list. Does nothing if the device is busy. May sleep for some milliseconds. The caller holds
-/// no spin lock.
-pub fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
+/// Exchanges the frames `from` of the balloon for frames of `to`: the host gets the new ones, and
+/// the old ones are freed. Skips frames of `from` that are not in the list. Does nothing if the
+/// device is busy. May sleep for some milliseconds. The caller holds no spin lock.
+///
+/// # Safety
+/// The caller has allocated the frames of `to`, and nothing uses them. Those that the result counts
+/// as used are not the caller's any more.
+pub unsafe fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
     if from.is_empty() {
         return Exchanged::default();
     }

@@ -94,7 +94,9 @@ impl BootArchive {
         pages: usize,
         frames: &mut Vec<FrameRef>,
     ) -> Result<(), Errno> {
-        let end = offset + pages * PAGE_SIZE;
+        let bytes = pages.checked_mul(PAGE_SIZE);
+        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
+        let end = end.expect("the pages end within the address space");
         assert!(self.starts_frame(offset) && self.taken_end() <= offset && end <= self.length());
         frames.try_reserve(pages).map_err(|_| Errno::ENOMEM)?;
         self.taken.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
