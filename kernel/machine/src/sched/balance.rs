@@ -133,8 +133,9 @@ pub(super) fn enqueue_elsewhere(thread: Owned) {
 /// mode.
 ///
 /// # Panics
-/// If the thread was started before.
+/// If the thread was started before, or is an idle thread.
 pub fn start_new(thread: Owned) {
+    assert!(thread.stack.is_some(), "an idle thread is started");
     let started = thread.state.start();
     assert!(started, "a thread is started that is not new");
     let cpu = cpu_for_new(&thread);

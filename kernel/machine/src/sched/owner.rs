@@ -53,8 +53,9 @@ macro_rules! own_threads {
     ($task:ty, $thread:ident) => {
         const _: () = {
             assert!(::core::mem::offset_of!($task, $thread) == 0);
-            const fn _is_thread(task: &$task) -> &$crate::sched::Thread {
-                &task.$thread
+            // A raw pointer, so that the field is a thread itself, and not what it leads to.
+            const fn _is_thread(task: &$task) -> *const $crate::sched::Thread {
+                &raw const task.$thread
             }
             // SAFETY: asserted above. The name of the static exists once.
             unsafe impl $crate::sched::owner::Carrier for $task {}

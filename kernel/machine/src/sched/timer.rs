@@ -152,7 +152,7 @@ fn cancel(node: &Node) {
 /// Calls `block` while a timer is set that wakes the current thread at `deadline`. Returns `true`
 /// if the deadline has passed, or has changed because the wall clock was set. If either is true at
 /// the start, returns without calling `block`. Returns `false` otherwise.
-pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
+pub(super) fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     let wall = &super::current().wall;
     if clock::now() >= deadline || wall.is_stale(deadline) {
         return true;

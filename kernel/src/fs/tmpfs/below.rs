@@ -69,6 +69,16 @@ pub(super) struct FileBelow {
     readers: AtomicI32,
 }
 
+/// The unused pages that are dropped.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Drops {
+    /// Those that no program needs. A page that was unmapped to be moved is needed as long as a
+    /// program maps its file, because the host may have another file by now.
+    Unneeded,
+    /// All, because memory or room is short.
+    All,
+}
+
 /// Entries that are forgotten after a failed allocation.
 const FORGOTTEN: usize = 2048;
 
@@ -619,25 +629,31 @@ impl Regular {
         Ok(())
     }
 
-    /// Unmaps `pages` of `node`, whose content this is, so that they can be moved. Pages of a file
-    /// that comes from the host stay mapped in locked memory. The others are not dropped while
-    /// programs map the file, because they need these pages even if the host has another file by
-    /// now.
+    /// Unmaps `pages` of `node`, whose content this is, so that they can be moved. Pages that could
+    /// be dropped, because the host has them, stay mapped in locked memory.
     pub(super) fn unmap_to_move(&self, node: &TmpNode, pages: Range<u64>) {
-        if self.below.is_none() {
+        if self.below.is_none() || !self.mark_needed(pages.clone()) {
             return self.mappings.invalidate(node, pages);
-        }
-        {
-            let content = self.content.lock();
-            for frame in pages.clone().filter_map(|index| content.pages.get(index)) {
-                vm::keep(frame);
-            }
         }
         self.mappings.ask_again(node, pages);
     }
 
-    /// Drops up to `most` unused pages that the host still has. Returns their number.
-    fn drop_unused(&self, fs: &Tmpfs, most: usize) -> usize {
+    /// Marks `pages` as needed by programs, see [`Drops::Unneeded`]. Returns `false` if none of the
+    /// file's pages can be dropped.
+    fn mark_needed(&self, pages: Range<u64>) -> bool {
+        let content = self.content.lock();
+        if content.changes || content.below_bytes == 0 {
+            return false;
+        }
+        for frame in pages.filter_map(|index| content.pages.get(index)) {
+            vm::keep(frame);
+        }
+        true
+    }
+
+    /// Drops up to `most` unused pages of the kind `drops` that the host still has. Returns their
+    /// number.
+    fn drop_unused(&self, fs: &Tmpfs, most: usize, drops: Drops) -> usize {
         if self.below.is_none() {
             return 0;
         }
@@ -659,7 +675,8 @@ impl Regular {
                 from = index + 1;
                 let unused = content.pages.get(index).is_some_and(|frame| {
                     // In this order: a page is kept before it loses its references.
-                    frame.references() == 1 && !(vm::is_kept(frame) && self.mappings.is_used())
+                    let needed = || vm::is_kept(frame) && self.mappings.is_used();
+                    frame.references() == 1 && (drops == Drops::All || !needed())
                 });
                 if unused && content.comes_from_below(index) {
                     content
@@ -713,7 +730,9 @@ impl Cold for TmpNode {
 
     fn drop_unused(&self) -> usize {
         match self.regular() {
-            Some(regular) if !regular.is_script() => regular.drop_unused(&self.fs, usize::MAX),
+            Some(regular) if !regular.is_script() => {
+                regular.drop_unused(&self.fs, usize::MAX, Drops::Unneeded)
+            }
             _ => 0,
         }
     }
@@ -749,8 +768,9 @@ fn note(node: &TmpNode) -> bool {
     room
 }
 
-/// Drops up to `most` unused pages that the host still has. Returns their number.
-fn drop_some(most: usize) -> usize {
+/// Drops up to `most` unused pages of the kind `drops` that the host still has. Returns their
+/// number.
+fn drop_some(most: usize, drops: Drops) -> usize {
     let mut dropped = 0;
     let count = FILES.lock().len();
     for _ in 0..count {
@@ -770,7 +790,7 @@ fn drop_some(most: usize) -> usize {
         if let Some(node) = file
             && let Some(regular) = node.regular()
         {
-            dropped += regular.drop_unused(&node.fs, most - dropped);
+            dropped += regular.drop_unused(&node.fs, most - dropped, drops);
         }
     }
     dropped
@@ -781,7 +801,7 @@ fn drop_some(most: usize) -> usize {
 /// that thread has finished. Returns whether this thread or the other one dropped anything. Does
 /// nothing and returns `false` if `fs` has no files of the host.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
-    fs.has_below() && give_up(|_| drop_some(RELIEF))
+    fs.has_below() && give_up(|_| drop_some(RELIEF, Drops::All))
 }
 
 /// Drops some unused directory entries, in any tmpfs, that can be fetched from the host again. Call
@@ -797,7 +817,7 @@ pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
 /// another thread is doing so, only waits until that thread has finished. Returns `true` if trying
 /// the allocation again may help. No spin lock may be held.
 pub fn relieve() -> bool {
-    give_up(|way| match drop_some(RELIEF) {
+    give_up(|way| match drop_some(RELIEF, Drops::All) {
         0 => forget(way, FORGOTTEN),
         dropped => dropped,
     })
@@ -806,7 +826,10 @@ pub fn relieve() -> bool {
 /// Drops all unused pages, in every tmpfs, that can be read from the host again.
 pub fn drop_clean() {
     let _way = WAY.lock();
-    GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
+    GAVE_UP.store(
+        drop_some(usize::MAX, Drops::Unneeded) > 0,
+        Ordering::Relaxed,
+    );
 }
 
 /// Drops all unused directory entries, in every tmpfs, that can be fetched from the host again.

@@ -1,7 +1,7 @@
 //! The registers of user code, as tracers see them: `struct user_regs_struct` and the
 //! floating-point images.
 
-use super::tracee::State as Tracing;
+use super::tracee::{self, State as Tracing};
 use crate::process::TaskRef;
 use crate::process::task::Task;
 use logic::errno::Errno;
@@ -219,9 +219,12 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
 }
 
 /// Returns the call number, the six arguments, the stack pointer and the instruction pointer of the
-/// blocked thread `task`. Returns `None` if it is a kernel thread, runs, or ran during the read.
+/// blocked thread `task`, in a ptrace-stop as its tracer has set them. Returns `None` if it is a kernel thread, runs, or ran during the read.
 pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
-    let frame = task.blocked_frame()?;
+    let frame = match tracee::stopped_frame(task) {
+        Some(frame) => frame,
+        None => task.blocked_frame()?,
+    };
     Some([
         frame.orig_rax,
         frame.rdi,

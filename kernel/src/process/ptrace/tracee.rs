@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::credentials::Credentials;
 use logic::errno::Errno;
 use logic::ptrace::Options;
+use machine::arch::UserFrame;
 use machine::arch::debug::Breakpoints;
 use machine::sync::{SpinGuard, SpinLock};
 
@@ -217,6 +218,14 @@ pub(crate) fn at_stop<R>(
         return Err(Errno::ESRCH);
     }
     state.with_registers(work).ok_or(Errno::ESRCH)?
+}
+
+/// Returns the frame of the thread `task` as its tracer has left it so far. Returns `None` if `task`
+/// is not in a ptrace-stop.
+pub(super) fn stopped_frame(task: &Task) -> Option<UserFrame> {
+    let mut state = task.tracee().lock();
+    let state = state.as_deref_mut()?;
+    state.with_registers(|_, registers| registers.frame().clone())
 }
 
 /// Wakes a tracer that waits for the first ptrace-stop of the current thread `task`, because `task`
