@@ -55,9 +55,10 @@ bitflags! {
 /// a function of the caller while they wait, and [`reset`](Self::reset) and [`stop`](Self::stop),
 /// which read the device's status a bounded number of times.
 ///
-/// Dropping a `Balloon` resets the device, and drops the pages of unfinished requests. If the device
-/// does not confirm the reset, these are lost. Whether it did, only [`reset`](Self::reset) tells:
-/// call it first where ranges of an unfinished report, or pages in the balloon, are used again.
+/// Dropping a `Balloon` resets the device, and drops the pages of unfinished requests. If the
+/// device does not confirm the reset, these are lost. Whether it did, only [`reset`](Self::reset)
+/// tells: call it first where ranges of an unfinished report, or pages in the balloon, are used
+/// again.
 pub struct Balloon<H: Hal, T: Transport, P: OwnedPage> {
     // The first field, so it is dropped first. Dropping the transport resets the device before the
     // memory of the queues is freed.

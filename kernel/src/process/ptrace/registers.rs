@@ -219,7 +219,8 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
 }
 
 /// Returns the call number, the six arguments, the stack pointer and the instruction pointer of the
-/// blocked thread `task`, in a ptrace-stop as its tracer has set them. Returns `None` if it is a kernel thread, runs, or ran during the read.
+/// blocked thread `task`, in a ptrace-stop as its tracer has set them. Returns `None` if it is a
+/// kernel thread, runs, or ran during the read.
 pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
     let frame = match tracee::stopped_frame(task) {
         Some(frame) => frame,

@@ -220,8 +220,8 @@ pub(crate) fn at_stop<R>(
     state.with_registers(work).ok_or(Errno::ESRCH)?
 }
 
-/// Returns the frame of the thread `task` as its tracer has left it so far. Returns `None` if `task`
-/// is not in a ptrace-stop.
+/// Returns the frame of the thread `task` as its tracer has left it so far. Returns `None` if
+/// `task` is not in a ptrace-stop.
 pub(super) fn stopped_frame(task: &Task) -> Option<UserFrame> {
     let mut state = task.tracee().lock();
     let state = state.as_deref_mut()?;
