@@ -285,15 +285,18 @@ impl Holder {
     }
 }
 
-/// Calls `guest` again until the host has enough memory during a call, and returns the result of
-/// that call. A guest whose host is short of memory gives more than its mode says.
+/// Calls `guest` until its result is `right`, or until the host has had enough memory during a call,
+/// and returns that result. A guest whose host is short of memory gives more than its mode says.
 #[track_caller]
-pub(crate) fn while_the_host_has_memory<R>(mut guest: impl FnMut() -> R) -> R {
+pub(crate) fn while_the_host_has_memory<R>(
+    right: impl Fn(&R) -> bool,
+    mut guest: impl FnMut() -> R,
+) -> R {
     let start = Instant::now();
     loop {
         let before = memory_stalls();
         let result = guest();
-        if memory_stalls() < before + STALL_MIN {
+        if right(&result) || memory_stalls() < before + STALL_MIN {
             return result;
         }
         assert!(start.elapsed() < TIMEOUT, "the host is short of memory");
