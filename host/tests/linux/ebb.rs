@@ -285,8 +285,9 @@ impl Holder {
     }
 }
 
-/// Calls `guest` until its result is `right`, or until the host has had enough memory during a call,
-/// and returns that result. A guest whose host is short of memory gives more than its mode says.
+/// Calls `guest` until its result is `right`, or until the host has had enough memory during a
+/// call, and returns that result. A guest whose host is short of memory gives more than its mode
+/// says.
 #[track_caller]
 pub(crate) fn while_the_host_has_memory<R>(
     right: impl Fn(&R) -> bool,
