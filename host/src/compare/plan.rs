@@ -7,6 +7,7 @@ use super::options::CompareOptions;
 use super::schema::{Guest, Run};
 use super::statistics;
 use super::wording::speaks_alone;
+use crate::system::slowdown;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -198,7 +199,7 @@ const BUSY_MAX: f64 = 3.0;
 impl Clock {
     /// Creates an estimate that knows no step yet, only the present load of the machine.
     pub(crate) fn new() -> Self {
-        Self::with_busy(busy().unwrap_or(1.0))
+        Self::with_busy(slowdown(1).min(BUSY_MAX))
     }
 
     fn with_busy(busy: f64) -> Self {
@@ -238,16 +239,6 @@ impl Clock {
         };
         guess(plan, step).mul_f64(pace.clamp(*PACE.start(), *PACE.end()))
     }
-}
-
-/// Returns how many times longer a guest takes because of the machine's load. Returns `None` if the
-/// load is not known.
-fn busy() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let load: f64 = text.split(' ').next()?.parse().ok()?;
-    let cpus = std::thread::available_parallelism().ok()?.get();
-    let cpus = f64::from(u32::try_from(cpus).ok()?);
-    Some(((load + 1.0) / cpus).clamp(1.0, BUSY_MAX))
 }
 
 /// Returns the guess for a step on an idle machine.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The limits on the attempts to boot a kernel that may hang.
+/// The limits on the attempts to boot a kernel that may hang, on a host with no other load.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BootLimits {
     /// The maximum number of attempts.

@@ -23,6 +23,7 @@
 
 mod accel;
 mod begin;
+mod boot_watchdog;
 mod chart;
 mod delivery;
 mod host_stalls;

@@ -5,6 +5,7 @@
 //! the initramfs back to the host.
 
 use super::accel::Choice;
+use super::boot_watchdog::BootWatchdog;
 use super::chart::Chart;
 use super::delivery::Outputs;
 use super::options::RunOptions;
@@ -22,6 +23,7 @@ use crate::qemu::{BootFiles, Ended, Qemu, Wish, cpu_time, overhead_bytes, overhe
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
+use crate::system::slowdown;
 use crate::text::Size;
 use crate::text::Style;
 use crate::text::Terminal;
@@ -94,49 +96,6 @@ pub(crate) enum WatchEnd {
     Hung,
 }
 
-/// Decides when to give up a kernel that does not boot.
-///
-/// It counts samples instead of time. So time in which `ebb` itself was stopped or not scheduled
-/// does not count against the guest.
-#[derive(Debug)]
-struct BootWatchdog {
-    limits: BootLimits,
-    samples: u32,
-    /// The CPU time of QEMU when it last grew by [`WORK_MIN`], and the number of samples since.
-    work: Duration,
-    idle: u32,
-}
-
-/// A guest that takes less CPU time than this in [`HALTED`] has only halted CPUs.
-const WORK_MIN: Duration = Duration::from_millis(100);
-const HALTED: Duration = Duration::from_secs(20);
-
-impl BootWatchdog {
-    fn new(limits: BootLimits) -> Self {
-        Self {
-            limits,
-            samples: 0,
-            work: Duration::ZERO,
-            idle: 0,
-        }
-    }
-
-    /// Counts a sample of a guest that has not booted and has taken `work` of CPU time. Returns
-    /// `true` if the guest should be given up.
-    fn has_expired(&mut self, work: Duration) -> bool {
-        self.samples += 1;
-        if work >= self.work + WORK_MIN {
-            self.work = work;
-            self.idle = 0;
-        } else {
-            self.idle += 1;
-        }
-        TICK * self.samples > self.limits.wait
-            || work > self.limits.work
-            || TICK * self.idle > HALTED
-    }
-}
-
 impl<'a> Watch<'a> {
     /// Creates a watch of the guest that `sampler` samples. It samples nothing yet.
     ///
@@ -196,7 +155,7 @@ impl<'a> Watch<'a> {
         limits: Option<BootLimits>,
     ) -> Result<WatchEnd, Failure> {
         let mut next = Instant::now();
-        let mut watchdog = limits.map(BootWatchdog::new);
+        let mut watchdog = limits.map(|limits| BootWatchdog::new(limits, TICK));
         let mut through: Option<Instant> = None;
         let mut told = false;
         for tick in 0u64.. {
@@ -243,7 +202,10 @@ impl<'a> Watch<'a> {
                 && !self.timed_out
                 && !still
                 && let Some(watchdog) = &mut watchdog
-                && watchdog.has_expired(cpu_time(qemu.pid()).unwrap_or_default().sum())
+                && watchdog.has_expired(
+                    cpu_time(qemu.pid()).unwrap_or_default().sum(),
+                    slowdown(0),
+                )
             {
                 return Ok(WatchEnd::Hung);
             }
@@ -410,34 +372,5 @@ impl<'a> Watch<'a> {
             self.terminal.message(&summary.short());
         }
         (sample.stage, summary, lost)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn watchdog() -> BootWatchdog {
-        BootWatchdog::new(BootLimits {
-            attempts: 1,
-            work: Duration::from_secs(10),
-            wait: Duration::from_secs(60),
-        })
-    }
-
-    /// Counts the samples until a guest that uses `share` thousandths of a CPU is given up.
-    fn samples(mut watchdog: BootWatchdog, share: u32) -> u32 {
-        let samples =
-            (1..10_000).find(|sample| watchdog.has_expired(TICK * *sample * share / 1000));
-        samples.expect("it ends")
-    }
-
-    #[test]
-    fn a_kernel_that_does_not_begin_is_given_up() {
-        let seconds = |samples: u32| (TICK * samples).as_secs();
-        // The kernel spins; it gets little of a busy host's CPU; it is halted.
-        assert_eq!(seconds(samples(watchdog(), 1000)), 10);
-        assert_eq!(seconds(samples(watchdog(), 100)), 60);
-        assert_eq!(seconds(samples(watchdog(), 0)), 20);
     }
 }
