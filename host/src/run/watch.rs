@@ -202,10 +202,7 @@ impl<'a> Watch<'a> {
                 && !self.timed_out
                 && !still
                 && let Some(watchdog) = &mut watchdog
-                && watchdog.has_expired(
-                    cpu_time(qemu.pid()).unwrap_or_default().sum(),
-                    slowdown(0),
-                )
+                && watchdog.has_expired(cpu_time(qemu.pid()).unwrap_or_default().sum(), slowdown(0))
             {
                 return Ok(WatchEnd::Hung);
             }
