@@ -57,8 +57,7 @@ impl State {
                 (entry, frame_of(entry))
             }
             Region::Huge(slot, span) => {
-                // Relaxed (both): under the lock.
-                let entry = slot.load(Ordering::Relaxed);
+                let entry = slot.load();
                 (entry, frame_of(entry).offset(address % span / PAGE))
             }
             // A pin ends a trial, so no page of one on trial is pinned.

@@ -15,10 +15,11 @@ impl AddressSpace {
         if address >= USER_END {
             return None;
         }
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let entry = match state.tables.leaf(address) {
             // Relaxed: under the lock.
-            Leaf::Page(entry) | Leaf::Huge(entry) => entry.load(Ordering::Relaxed),
+            Leaf::Page(entry) => entry.load(Ordering::Relaxed),
+            Leaf::Huge(slot) => slot.load(),
             Leaf::Trial(_) | Leaf::Absent => 0,
         };
         let needed = match access {

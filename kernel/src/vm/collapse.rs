@@ -12,7 +12,7 @@ use super::entry::{
     ADDRESS, COLLAPSING, FILE, HUGE, MOVING, PAGE, PRESENT, REGION, SHMEM, Table, WRITABLE, ZERO,
     frame_of,
 };
-use super::leaf::{HugeSupply, TableFrame};
+use super::leaf::HugeSupply;
 use super::pagetable::{Leaf, Region};
 use super::space::{Area, State};
 use super::thp::NEVER;
@@ -110,27 +110,26 @@ impl Before {
 }
 
 /// The state of a region of 2 MiB whose pages are to be joined to a huge page.
-enum Found {
+enum Found<'a> {
     /// A huge page maps the region already.
     Whole,
     /// The pages in this table can be joined.
-    Pages(&'static Table),
+    Pages(&'a Table),
 }
 
 impl State {
     /// Returns the state of the region at `start`. Fails with `EINVAL` if the region has no pages
     /// to join.
-    fn region_to_join(&mut self, start: u64, space: &AddressSpace) -> Result<Found, Errno> {
+    fn region_to_join(&mut self, start: u64, space: &AddressSpace) -> Result<Found<'_>, Errno> {
         let area = self.areas.find(start);
         if !area.is_some_and(|area| area.end - start >= REGION && may_join(area)) {
             return Err(Errno::EINVAL);
         }
+        self.tables.make_trial_whole(start, &space.cpus);
         match self.tables.region(start) {
             Region::Huge(..) => Ok(Found::Whole),
-            Region::Trial(_) => {
-                self.tables.make_trial_whole(start, &space.cpus);
-                Ok(Found::Whole)
-            }
+            // There is none any more.
+            Region::Trial(_) => Err(Errno::EAGAIN),
             Region::AbsentUntil(_) => Err(Errno::EINVAL),
             Region::Table(table) => {
                 let density = Density::of(table);
@@ -150,33 +149,28 @@ impl State {
     fn put_joined(
         &mut self,
         start: u64,
-        table: &'static Table,
         before: &[u64],
         supply: HugeSupply,
         space: &AddressSpace,
     ) -> Result<(), Errno> {
-        let same = matches!(self.tables.region(start), Region::Table(found) if core::ptr::eq(found, table))
-            && table.iter().zip(before).all(|(entry, &before)| {
+        let is_parked = |table: &Table| {
+            table.iter().zip(before).all(|(entry, &before)| {
                 let expected = if before == 0 { 0 } else { parked(before) };
                 entry.load(Ordering::Relaxed) == expected
-            });
+            })
+        };
+        let same = matches!(self.tables.region(start), Region::Table(table) if is_parked(table));
         let area = self.areas.find(start).filter(|_| same);
-        let (Some(area), Ok(slot)) = (area, self.tables.region_slot_or_new(start)) else {
+        let (Some(area), Some((table, slot))) = (area, self.tables.tree.take_table(start)) else {
             return Err(Errno::EAGAIN);
         };
         let rights = entry_flags(area.flags) | store_flags(area.flags);
         let block = supply.block.into_counted();
         Descriptor::get(block).set_owner(space.owner_of(start).0);
-        let upper = slot.load(Ordering::Relaxed);
-        self.tables.forget_tables();
-        slot.store(0, Ordering::Relaxed);
         tlb::flush(&space.cpus, start..start + 1);
         // The table is the one in reserve from here on; that of the supply goes.
-        self.tables
-            .deposits
-            .push(TableFrame::from_frame(frame_of(upper)));
-        // Release: the bytes come before it.
-        slot.store(block.address() | rights | HUGE, Ordering::Release);
+        self.tables.deposits.push(table);
+        slot.set_page(block.address() | rights | HUGE);
         let pages = before.iter().filter(|&&entry| holds_page(entry)).count();
         self.mapped[0] += FRAMES - pages as u64;
         Ok(())
@@ -279,8 +273,8 @@ impl AddressSpace {
     ) -> Result<(), Errno> {
         let before = &mut before.0;
         before.clear();
-        let found = self.state.lock().region_to_join(start, self)?;
-        if matches!(found, Found::Whole) {
+        let whole = matches!(self.state.lock().region_to_join(start, self)?, Found::Whole);
+        if whole {
             return Ok(());
         }
         let Ok(supply) = HugeSupply::get(effort) else {
@@ -289,7 +283,7 @@ impl AddressSpace {
         };
         // The area stays as it is, and no other task joins its pages.
         let _change = self.change.lock();
-        let table = {
+        {
             let mut state = self.state.lock();
             let Found::Pages(table) = state.region_to_join(start, self)? else {
                 return Ok(());
@@ -303,8 +297,7 @@ impl AddressSpace {
             }
             // Until it is flushed others may store by the entries.
             self.begin_moves();
-            table
-        };
+        }
         tlb::flush(&self.cpus, start..start + REGION);
         self.end_moves();
         for (index, &entry) in before.iter().enumerate() {
@@ -318,7 +311,7 @@ impl AddressSpace {
         }
         let joined = {
             let mut state = self.state.lock();
-            let joined = state.put_joined(start, table, before, supply, self);
+            let joined = state.put_joined(start, before, supply, self);
             if joined.is_err() {
                 state.unpark_region(start, before);
             }

@@ -2,9 +2,10 @@
 
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
-use super::entry::{REGION, ZERO, frame_of, index, table_at};
+use super::entry::{REGION, ZERO, frame_of, index};
 use super::pagetable::Region;
 use super::space::PAGE;
+use super::trial::table_of;
 use super::{AddressSpace, VmaFlags, VmaInfo};
 use bitflags::bitflags;
 use core::ops::Range;
@@ -176,14 +177,14 @@ impl AddressSpace {
                     (entry != 0 && entry & ZERO == 0).then(|| frame_of(entry))
                 }),
                 Region::Trial(slot) => {
-                    let table = table_at(slot.load(Ordering::Relaxed));
+                    let table = table_of(slot);
                     copying.take_all(&mut at, end, |address| {
                         let entry = table[index(address, 0)].load(Ordering::Relaxed);
                         (entry != 0).then(|| frame_of(entry))
                     })
                 }
                 Region::Huge(slot, span) => {
-                    let entry = slot.load(Ordering::Relaxed);
+                    let entry = slot.load();
                     copying.take_all(&mut at, end, |address| {
                         let first = (entry & ZERO == 0).then(|| frame_of(entry));
                         first.map(|first| first.offset(address % span / PAGE))

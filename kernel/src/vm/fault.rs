@@ -8,7 +8,7 @@
 use super::entry::REGION;
 use super::family::Owner;
 use super::khugepaged;
-use super::pagetable::Leaf;
+use super::pagetable::{Leaf, PageTables};
 use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
 use super::space::{PAGE, State};
@@ -102,10 +102,12 @@ impl AddressSpace {
         let Some(mut state) = self.state.lock_now() else {
             return false;
         };
-        if let Some((entry, rights)) = state.hot_hole(address, &self.cpus)
+        let State { tables, mapped, .. } = &mut *state;
+        if let Some((entry, rights)) = hot_hole(tables, address, &self.cpus)
             && let Ok(frame) = new_hot_anonymous(this)
         {
-            state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+            put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+            mapped[0] += 1;
             return true;
         }
         false
@@ -158,12 +160,14 @@ impl AddressSpace {
         let mut frame = expected.then(|| new_anonymous(this).ok()).flatten();
         if frame.is_some() {
             let mut state = self.state.lock();
+            let State { tables, mapped, .. } = &mut *state;
             // Those that are so quick would clear theirs with the lock held.
-            state.tables.forget_hot_tables();
-            if let Some((entry, rights)) = state.warm_hole(address)
+            tables.forget_hot_tables();
+            if let Some((entry, rights)) = warm_hole(tables, address)
                 && let Some(frame) = frame.take()
             {
-                state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+                put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+                mapped[0] += 1;
                 return Ok(());
             }
         }
@@ -297,35 +301,38 @@ impl AddressSpace {
     }
 }
 
+/// Returns the unused entry of the page at `address`, if this CPU stored last to the same area, and
+/// the rights that the area gives. Returns `None` otherwise, and if several CPUs use the space and
+/// the region is another one.
+#[inline(always)]
+fn hot_hole<'t>(
+    tables: &'t PageTables,
+    address: u64,
+    cpus: &CpuSet,
+) -> Option<(&'t AtomicU64, u64)> {
+    let page = address & !(PAGE - 1);
+    // Relaxed (as all entry accesses): under the lock.
+    tables
+        .hot_entry(page, cpus)
+        .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
+}
+
+/// Does the same as [`hot_hole`], but if several CPUs use the space, also accepts another region
+/// than that of the CPU's last fault.
+fn warm_hole(tables: &PageTables, address: u64) -> Option<(&AtomicU64, u64)> {
+    tables
+        .warm_entry(cpu_id(), address & !(PAGE - 1))
+        .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
+}
+
+/// Maps the zeroed frame at `entry`, which is unused. The caller counts the page.
+#[inline(always)]
+fn put_hot(entry: &AtomicU64, rights: u64, frame: FrameRef, owner: Owner) {
+    frame.set_owner(owner.0);
+    entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
+}
+
 impl State {
-    /// Returns the unused entry of the page at `address`, if this CPU stored last to the same area,
-    /// and the rights that the area gives. Returns `None` otherwise, and if several CPUs use the
-    /// space and the region is another one.
-    #[inline(always)]
-    fn hot_hole(&mut self, address: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
-        let page = address & !(PAGE - 1);
-        // Relaxed (as all entry accesses): under the lock.
-        self.tables
-            .hot_entry(page, cpus)
-            .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
-    }
-
-    /// Does the same as [`Self::hot_hole`], but if several CPUs use the space, also accepts another
-    /// region than that of the CPU's last fault.
-    fn warm_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
-        self.tables
-            .warm_entry(cpu_id(), address & !(PAGE - 1))
-            .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
-    }
-
-    /// Maps the zeroed frame at `entry`, which is unused.
-    #[inline(always)]
-    fn put_hot(&mut self, entry: &AtomicU64, rights: u64, frame: FrameRef, owner: Owner) {
-        frame.set_owner(owner.0);
-        entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
-        self.count_page(0);
-    }
-
     /// Serves a store to an unmapped private page of a file, if only the copy must be allocated.
     /// Returns `false` if the fault is of another kind; [`Self::attempt`] serves those.
     #[inline(never)]
@@ -342,7 +349,7 @@ impl State {
             return false;
         }
         let asked = Asked::new(page, true, Want::Mapped, area, space);
-        asked.copy_present(&mut self.tables, &mut self.mapped)
+        asked.copy_present(&self.tables, &mut self.mapped)
     }
 
     /// Checks that the areas allow `access` to `address`. Grows a stack down to `address` if
@@ -383,6 +390,6 @@ impl State {
             return Err(Fault::NotAllowed);
         }
         let asked = Asked::new(page, access == Access::Write, want, area, space);
-        Ok(asked.serve(&mut self.tables, &mut self.mapped, supplies))
+        Ok(asked.serve(&self.tables, &mut self.mapped, supplies))
     }
 }

@@ -8,12 +8,12 @@ use super::gather::kind_index;
 use super::khugepaged;
 use super::leaf::TableFrame;
 use super::map::Commitment;
-use super::pagetable::{HUGEST, Region};
+use super::pagetable::{HUGEST, Region, Slot};
 use super::space::{Area, Sizes, State};
 use super::{AddressSpace, MappedFile, VmaFlags, tlb};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use ebb_mm::{AllocError, Order};
 use logic::errno::Errno;
 use logic::vma::VmaSet;
@@ -151,14 +151,14 @@ impl AddressSpace {
     /// continue at. Fails if memory is short.
     fn copy_region(&self, child: &Self, area: &Area, at: u64) -> Result<u64, AllocError> {
         let shared = area.flags.contains(VmaFlags::SHARED);
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let mut target = child.state.lock();
         let end = area.end.min((at / REGION + 1) * REGION);
         state.tables.split_edges(&(at..end), &self.cpus);
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry, span) => {
-                let value = entry.load(Ordering::Relaxed);
+                let value = entry.load();
                 if value & POOL == 0 && value & (FILE | SHMEM) != 0 {
                     // The child gets it from the file when it asks.
                 } else if value & POOL != 0 {
@@ -175,11 +175,11 @@ impl AddressSpace {
             }
             Region::Table(table) => table,
         };
-        let copy = target.tables.table_or_new(at)?;
+        let State { tables, mapped, .. } = &mut *target;
+        let copy = tables.table_or_new(at)?;
         let first = index(at, 0);
         let pages = pages_in(end - at);
         let copy = &copy[first..first + pages];
-        let mapped = &mut target.mapped;
         let mut files = 0;
         each_used(&table[first..first + pages], |place, from, mut entry| {
             // Relaxed: both locks are held; the CPU's walker takes any order.
@@ -238,17 +238,17 @@ struct Attached {
 
 /// Maps the huge page of the entry `from` in the child at `at`, too. The first process that stores
 /// to it gets pages of its own instead. Fails if memory is short.
-fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
+fn share_huge(from: Slot<'_>, target: &mut State, at: u64) -> Result<(), AllocError> {
     let to = target.tables.region_slot_or_new(at)?;
     let table = TableFrame::try_new()?;
     // Relaxed: both locks are held.
-    let entry = from.load(Ordering::Relaxed) & !WRITABLE;
+    let entry = from.load() & !WRITABLE;
     if entry & ZERO != 0 {
         zero_block::share();
         target.tables.set_huge(to, entry, table);
         return Ok(());
     }
-    from.store(entry, Ordering::Relaxed);
+    from.set_page(entry);
     huge::get_reference(frame_of(entry));
     target.tables.set_huge(to, entry, table);
     target.mapped[0] += huge::FRAMES;
@@ -257,14 +257,15 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
 
 /// Maps the page of the pool of `bytes` bytes in the entry `from` in the child at `at`, too.
 /// Neither process may store to it without a fault. Fails if memory is short.
-fn share_pool(from: &AtomicU64, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
+fn share_pool(from: Slot<'_>, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let level = if bytes == REGION { 1 } else { HUGEST };
     let to = target.tables.slot_or_new(at, level)?;
     // Relaxed: both locks are held.
-    let entry = from.load(Ordering::Relaxed) & !WRITABLE;
-    from.store(entry, Ordering::Relaxed);
-    target.tables.pool_bytes += bytes;
+    let entry = from.load() & !WRITABLE;
+    from.set_page(entry);
+    let pool_bytes = &target.tables.pool_bytes;
+    pool_bytes.set(pool_bytes.get() + bytes);
     hugetlb::get_reference(frame_of(entry));
-    to.store(entry, Ordering::Relaxed);
+    to.set_page(entry);
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! drop them. Only then [`Gather::free`] frees the frames. One flush serves a whole batch.
 
 use super::entry::{FILE, SHMEM, ZERO, frame_of};
+use super::leaf::TableFrame;
 use super::tlb;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -63,11 +64,6 @@ impl Gather {
         }
     }
 
-    /// Returns the number of frames, of pages and tables, in the batch.
-    pub(super) const fn len(&self) -> usize {
-        self.frames.len()
-    }
-
     /// Returns whether there is no room for another frame.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
@@ -117,7 +113,7 @@ impl Gather {
 
     /// Takes the reference to the huge block `block`, and `table`, the page table in reserve for
     /// it.
-    pub(super) fn huge(&mut self, block: Frame, table: Frame) {
+    pub(super) fn huge(&mut self, block: Frame, table: TableFrame) {
         self.huge.push(block);
         self.pages[0] += huge::FRAMES;
         self.table(table);
@@ -125,7 +121,7 @@ impl Gather {
 
     /// Takes the references that `entry` holds to a huge block of a file, and `table`, the page
     /// table in reserve for it.
-    pub(super) fn file_block(&mut self, entry: u64, table: Frame) {
+    pub(super) fn file_block(&mut self, entry: u64, table: TableFrame) {
         self.of_files |= 1 << self.huge.len();
         self.huge.push(frame_of(entry));
         self.pages[kind_index(entry)] += huge::FRAMES;
@@ -134,7 +130,7 @@ impl Gather {
     }
 
     /// Takes an entry of the huge page of zeros, with `table`, the page table in reserve for it.
-    pub(super) fn zeros(&mut self, table: Frame) {
+    pub(super) fn zeros(&mut self, table: TableFrame) {
         self.zeros += 1;
         self.table(table);
     }
@@ -159,9 +155,9 @@ impl Gather {
     }
 
     /// Takes a page table.
-    pub(super) fn table(&mut self, frame: Frame) {
+    pub(super) fn table(&mut self, table: TableFrame) {
         self.any = true;
-        self.frames.push(frame);
+        self.frames.push(table.into_frame());
     }
 
     /// Returns whether an entry was taken that a TLB may know.

@@ -59,7 +59,6 @@ mod fault;
 mod flags;
 mod fork;
 mod gather;
-mod hot;
 pub mod hugetlb;
 pub(crate) mod khugepaged;
 mod leaf;

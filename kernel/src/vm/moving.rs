@@ -33,6 +33,7 @@ use super::entry::{
     ADDRESS, COLLAPSING, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of,
 };
 use super::family::{Family, Owner};
+use super::leaf::TableFrame;
 use super::named;
 use super::page_owner::PageOwner;
 use super::pagetable::{Leaf, Run};
@@ -163,7 +164,7 @@ pub(super) struct Mover {
 /// Calls `then` with the entry of `page` in `space`, with the space's lock held, and returns its
 /// result. Returns `false` if no base page can be there.
 fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bool) -> bool {
-    let mut state = space.state.lock();
+    let state = space.state.lock();
     match state.tables.leaf(page) {
         Leaf::Page(entry) => then(entry),
         Leaf::Huge(_) | Leaf::Trial(_) | Leaf::Absent => false,
@@ -181,9 +182,9 @@ impl AddressSpace {
     /// Splits the huge page at `page` if `block` is mapped there.
     fn part_huge(&self, page: u64, block: Frame) {
         self.settle_trials(page..page + PAGE);
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if let Leaf::Huge(entry) = state.tables.leaf(page)
-            && frame_of(entry.load(Ordering::Relaxed)) == block
+            && frame_of(entry.load()) == block
         {
             state.tables.split(page, &self.cpus);
         }
@@ -204,10 +205,12 @@ impl AddressSpace {
                 match run {
                     Run::Pages(entries) => {
                         for (page, entry) in (0..).zip(entries) {
+                            // Relaxed: under the lock.
+                            let entry = entry.load(Ordering::Relaxed);
                             self.correct_owner(start + page * PAGE, entry);
                         }
                     }
-                    Run::Huge(entry, _) => self.correct_owner(start, entry),
+                    Run::Huge(entry, _) => self.correct_owner(start, entry.load()),
                     // The block is one: its word is for later.
                     Run::Trial(..) => {}
                 }
@@ -219,8 +222,7 @@ impl AddressSpace {
     }
 
     /// Corrects the word of the frame of one entry. The caller holds the lock.
-    fn correct_owner(&self, page: u64, entry: &AtomicU64) {
-        let entry = entry.load(Ordering::Relaxed);
+    fn correct_owner(&self, page: u64, entry: u64) {
         if entry == 0 || entry & (FILE | SHMEM | ZERO | POOL) != 0 {
             return;
         }
@@ -471,20 +473,19 @@ impl Mover {
         let Some(family) = self.family_of(owner) else {
             return false;
         };
-        let target = Descriptor::get(to);
-        target.take(Kind::PageTable, Order::BASE);
-        percpu::add(Kind::PageTable.count(), 1);
-        let mut moved = false;
+        // SAFETY: the target is the caller's and not in use. It is given back where it is not used.
+        let mut target = Some(unsafe { TableFrame::from_allocated(to) });
         // A table has one space.
         family.ask(owner, |space| {
-            moved = space.move_table(owner.page(), from, to);
+            if let Some(to) = target.take() {
+                // The old table goes.
+                target = space.move_table(owner.page(), from, to).err();
+            }
             true
         });
-        if moved {
-            memmap::release(from);
-        } else {
-            target.clear();
-            percpu::subtract(Kind::PageTable.count(), 1);
+        let moved = target.is_none();
+        if let Some(unused) = target {
+            unused.into_allocated();
         }
         moved
     }

@@ -1,9 +1,10 @@
 //! The frames that an address space maps at its pages, for `/proc/PID/pagemap`.
 
 use super::AddressSpace;
-use super::entry::{FILE, POOL, SHMEM, ZERO, frame_of, index, table_at};
+use super::entry::{FILE, POOL, SHMEM, ZERO, frame_of, index};
 use super::pagetable::Run;
 use super::space::PAGE;
+use super::trial::table_of;
 use core::sync::atomic::Ordering;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{huge, hugetlb};
@@ -71,7 +72,7 @@ impl AddressSpace {
                     entries.len()
                 }
                 Run::Trial(slot, pages) => {
-                    let table = table_at(slot.load(Ordering::Relaxed));
+                    let table = table_of(slot);
                     for entry in table.iter().skip(index(from, 0)).take(pages) {
                         let entry = entry.load(Ordering::Relaxed);
                         // A block on trial is one space's.
@@ -84,7 +85,7 @@ impl AddressSpace {
                     pages
                 }
                 Run::Huge(slot, places) => {
-                    let (entry, pages) = (slot.load(Ordering::Relaxed), places.end - places.start);
+                    let (entry, pages) = (slot.load(), places.end - places.start);
                     for place in places {
                         each(part(entry, place));
                     }

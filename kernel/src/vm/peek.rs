@@ -2,8 +2,9 @@
 
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
-use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index, table_at};
+use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index};
 use super::pagetable::{PageTables, Region};
+use super::trial::table_of;
 use super::{AddressSpace, VmaFlags};
 use core::sync::atomic::Ordering;
 use logic::errno::Errno;
@@ -14,10 +15,10 @@ use machine::memory::memmap::frame_ptr;
 const PIECES: usize = 64;
 
 /// The part of the page tables that the last lookup has found.
-enum Found {
+enum Found<'t> {
     Nothing,
     /// A last-level page table, and the first address of the region that it maps.
-    Table(u64, &'static Table),
+    Table(u64, &'t Table),
     /// A huge page that the program may read: its first address, its size in bytes, and the
     /// kernel's pointer to it.
     Huge(u64, u64, *const u8),
@@ -27,11 +28,11 @@ enum Found {
     clippy::cast_possible_truncation,
     reason = "addresses and `usize` have 64 bits"
 )]
-impl Found {
+impl<'t> Found<'t> {
     /// Returns the kernel's pointer to the memory of `address`. Returns `None` if a fault must map
     /// the page first, or the program has no such memory.
     #[inline]
-    fn show(&mut self, tables: &PageTables, address: u64) -> Option<*const u8> {
+    fn show(&mut self, tables: &'t PageTables, address: u64) -> Option<*const u8> {
         match *self {
             // Below its start the difference is huge.
             Self::Table(start, table) if address.wrapping_sub(start) < REGION => {
@@ -52,14 +53,12 @@ impl Found {
                 page(table, address)
             }
             Region::Trial(slot) => {
-                // Relaxed: under the space's lock.
-                let table = table_at(slot.load(Ordering::Relaxed));
+                let table = table_of(slot);
                 *self = Self::Table(address & !(REGION - 1), table);
                 page(table, address)
             }
             Region::Huge(slot, span) => {
-                // Relaxed: under the space's lock.
-                let entry = slot.load(Ordering::Relaxed);
+                let entry = slot.load();
                 if !is_readable(entry) {
                     return None;
                 }

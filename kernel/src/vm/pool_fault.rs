@@ -11,7 +11,6 @@ use super::thp::pin_part;
 use super::tlb;
 use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::hugetlb::{self, HugePage, PageSize};
 use machine::sched;
@@ -203,7 +202,7 @@ impl Asked<'_> {
     #[cold]
     pub(super) fn pool(
         &self,
-        tables: &mut PageTables,
+        tables: &PageTables,
         supply: &mut Option<PoolSupply>,
         turn: &mut Option<Turn>,
     ) -> Step {
@@ -224,8 +223,7 @@ impl Asked<'_> {
             Leaf::Page(_) | Leaf::Trial(_) => panic!("pages of 4 KiB in an area of huge pages"),
         };
         let done = || Step::Done(pin_part(slot, (self.page - region) / PAGE, self.want));
-        // Relaxed (all): under the lock.
-        let old = slot.load(Ordering::Relaxed);
+        let old = slot.load();
         let own = old & FILE == 0 && old != 0 && hugetlb::references(frame_of(old)) == 1;
         if old != 0 && (!self.store || shared || old & WRITABLE != 0 || own) {
             let store = if shared || own || old & WRITABLE != 0 {
@@ -234,7 +232,7 @@ impl Asked<'_> {
                 0
             };
             let kept = frame_of(old).address() | old & (HUGE | POOL | FILE);
-            slot.store(kept | entry_flags(flags) | store, Ordering::Relaxed);
+            slot.set_page(kept | entry_flags(flags) | store);
             machine::arch::cpu::invlpg(self.page);
             return done();
         }
@@ -284,15 +282,17 @@ impl Asked<'_> {
         let entry = page.into_counted().address() | HUGE | POOL | kind;
         if old != 0 {
             // Not both at once: some CPUs must not read the old page when others write the new one.
-            slot.store(0, Ordering::Relaxed);
+            slot.set_page(0);
             tlb::flush(&self.space.cpus, region..region + 1);
             hugetlb::release(frame_of(old));
             // It has another reference to the old page, which goes without the lock, as above.
             *supply = Some(got);
         } else {
-            tables.pool_bytes += size.bytes();
+            tables
+                .pool_bytes
+                .set(tables.pool_bytes.get() + size.bytes());
         }
-        slot.store(entry | entry_flags(flags) | store, Ordering::Release);
+        slot.set_page(entry | entry_flags(flags) | store);
         done()
     }
 }

@@ -11,7 +11,7 @@ use super::space::{Area, PAGE, State, TABLES_AT_ONCE};
 use super::want::{entry_flags, store_flags};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{huge, hugetlb};
@@ -69,27 +69,16 @@ pub(super) struct Piece {
     pub(super) backing: Bytes,
 }
 
-/// Gives an entry the rights of its area. The right to store is added only if `may_store` allows
-/// it. Returns whether the entry has changed.
-fn change_rights(entry: &AtomicU64, flags: VmaFlags, may_store: impl Fn(u64) -> bool) -> bool {
-    // Relaxed: the lock is held; the CPU does not write entries of ours, whose accessed and dirty
-    // bits are set beforehand.
-    let old = entry.load(Ordering::Relaxed);
+/// Returns the entry `old` with the rights of its area. The right to store is added only if
+/// `may_store` is set. Returns `None` if the entry is unused or has these rights.
+fn with_rights(old: u64, flags: VmaFlags, may_store: bool) -> Option<u64> {
     if old == 0 {
-        return false;
+        return None;
     }
-    let store = if may_store(old) {
-        store_flags(flags)
-    } else {
-        0
-    };
+    let store = if may_store { store_flags(flags) } else { 0 };
     let kept = old & (ADDRESS | FILE | SHMEM | ZERO | HUGE | POOL);
     let new = kept | entry_flags(flags) | store;
-    let changed = new & !DIRTY != old & !DIRTY;
-    if changed {
-        entry.store(new, Ordering::Relaxed);
-    }
-    changed
+    (new & !DIRTY != old & !DIRTY).then_some(new)
 }
 
 impl AddressSpace {
@@ -185,27 +174,36 @@ impl AddressSpace {
                 match run {
                     Run::Pages(entries) => {
                         for entry in entries {
-                            any |= change_rights(entry, flags, |old| {
-                                let borrowed = old & (ZERO | FILE | SHMEM) != 0;
-                                let own =
-                                    !borrowed && Descriptor::get(frame_of(old)).references() == 1;
-                                shared || own
-                            });
+                            // Relaxed (both): the lock is held; the CPU does not write entries of
+                            // ours, whose accessed and dirty bits are set beforehand.
+                            let old = entry.load(Ordering::Relaxed);
+                            let own = || {
+                                old != 0
+                                    && old & (ZERO | FILE | SHMEM) == 0
+                                    && Descriptor::get(frame_of(old)).references() == 1
+                            };
+                            if let Some(new) = with_rights(old, flags, shared || own()) {
+                                entry.store(new, Ordering::Relaxed);
+                                any = true;
+                            }
                         }
                     }
                     Run::Trial(slot, _) => {
                         trial = Some(slot);
                         return false;
                     }
-                    Run::Huge(entry, _) => {
-                        any |= change_rights(entry, flags, |old| {
-                            match old & (POOL | FILE | SHMEM | ZERO) {
-                                ZERO => false,
-                                0 => huge::is_own(frame_of(old)),
-                                POOL => shared || hugetlb::references(frame_of(old)) == 1,
-                                _ => shared,
-                            }
-                        });
+                    Run::Huge(slot, _) => {
+                        let old = slot.load();
+                        let may_store = match old & (POOL | FILE | SHMEM | ZERO) {
+                            ZERO => false,
+                            0 => huge::is_own(frame_of(old)),
+                            POOL => shared || hugetlb::references(frame_of(old)) == 1,
+                            _ => shared,
+                        };
+                        if let Some(new) = with_rights(old, flags, may_store) {
+                            slot.set_page(new);
+                            any = true;
+                        }
                     }
                 }
                 true

@@ -3,14 +3,15 @@
 use super::VmaFlags;
 use super::backing::Bytes;
 use super::collapse::may_join;
-use super::entry::{DIRTY, NO_EXECUTE, PRESENT, REGION, WRITABLE, ZERO, index, table_at};
-use super::pagetable::{Leaf, PageTables};
+use super::entry::{DIRTY, NO_EXECUTE, PRESENT, REGION, WRITABLE, ZERO, index};
+use super::pagetable::{Leaf, PageTables, Slot};
 use super::serve::{Asked, Step, Supplies};
 use super::thp::{
     HugeTry, allow_huge, asks_for_huge, pin_huge, put_huge, put_on_trial, wants_huge,
 };
+use super::trial::table_of;
 use super::want::{Want, entry_flags};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use machine::memory::zero_block;
 
 impl Asked<'_> {
@@ -21,8 +22,8 @@ impl Asked<'_> {
     #[cold]
     pub(super) fn no_table(
         &self,
-        leaf: Leaf,
-        tables: &mut PageTables,
+        leaf: Leaf<'_>,
+        tables: &PageTables,
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Option<Step> {
@@ -30,7 +31,7 @@ impl Asked<'_> {
         let region = page & !(REGION - 1);
         let holds_region = self.area.start <= region && self.area.end - region >= REGION;
         match leaf {
-            Leaf::Huge(slot) if slot.load(Ordering::Relaxed) & ZERO != 0 => {
+            Leaf::Huge(slot) if slot.load() & ZERO != 0 => {
                 if !self.store && holds_region {
                     return Some(Step::Done(self.allow_zeros(slot)));
                 }
@@ -90,7 +91,7 @@ impl Asked<'_> {
     #[cold]
     fn new_huge(
         &self,
-        tables: &mut PageTables,
+        tables: &PageTables,
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Option<Step> {
@@ -135,10 +136,9 @@ impl Asked<'_> {
     /// Serves a fault in a huge page on trial. Mostly another CPU has served it just before.
     /// Returns `NeedsVerdict` if the trial must be decided first.
     #[cold]
-    fn on_trial(&self, slot: &AtomicU64) -> Step {
-        // Relaxed: under the lock.
-        let table = table_at(slot.load(Ordering::Relaxed));
-        let entry = &table[index(self.page, 0)];
+    fn on_trial(&self, slot: Slot<'_>) -> Step {
+        // Relaxed (all): under the lock.
+        let entry = &table_of(slot)[index(self.page, 0)];
         let (has, gives) = (entry.load(Ordering::Relaxed), entry_flags(self.area.flags));
         let allowed =
             (has ^ gives) & (PRESENT | NO_EXECUTE) == 0 && (!self.store || has & WRITABLE != 0);

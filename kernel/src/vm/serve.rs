@@ -245,7 +245,7 @@ impl<'a> Asked<'a> {
     #[inline(always)]
     pub(super) fn serve(
         &self,
-        tables: &mut PageTables,
+        tables: &PageTables,
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Step {
@@ -277,7 +277,7 @@ impl<'a> Asked<'a> {
     /// - Several CPUs use the space.
     /// - No frame is free.
     #[inline(always)]
-    pub(super) fn copy_present(&self, tables: &mut PageTables, mapped: &mut [u64; 3]) -> bool {
+    pub(super) fn copy_present(&self, tables: &PageTables, mapped: &mut [u64; 3]) -> bool {
         let Bytes::File(file, offset) = &self.area.backing else {
             return false;
         };
@@ -313,7 +313,7 @@ impl<'a> Asked<'a> {
     #[inline(always)]
     fn huge(
         &self,
-        tables: &mut PageTables,
+        tables: &PageTables,
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Option<Step> {
@@ -336,11 +336,11 @@ impl<'a> Asked<'a> {
 
     /// Serves the fault by the page's own entry, or returns the supply that is missing.
     #[inline(always)]
-    fn small(
-        &self,
-        entry: &'static AtomicU64,
-        tables: &mut PageTables,
-        mapped: &mut [u64; 3],
+    fn small<'t>(
+        &'t self,
+        entry: &'t AtomicU64,
+        tables: &'t PageTables,
+        mapped: &'t mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Step {
         let shared = self.area.flags.contains(VmaFlags::SHARED);
@@ -429,10 +429,10 @@ impl<'a> Asked<'a> {
     /// Maps the present pages of a file around page `index`. Returns `false` if this page itself is
     /// not present.
     #[inline(always)]
-    fn map_around(
+    fn map_around<'t>(
         &self,
-        tables: &mut PageTables,
-        change: &mut Change<'_>,
+        tables: &'t PageTables,
+        change: &mut Change<'t>,
         file: &MappedFile,
         index: u64,
         kind: u64,
@@ -485,7 +485,7 @@ fn around(page: u64, area: Range<u64>) -> Range<u64> {
 
 /// A change of one page table entry, with what it needs to count the page.
 struct Change<'a> {
-    entry: &'static AtomicU64,
+    entry: &'a AtomicU64,
     old: u64,
     flags: VmaFlags,
     page: u64,

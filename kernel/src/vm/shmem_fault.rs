@@ -57,7 +57,7 @@ impl Asked<'_> {
     #[cold]
     pub(super) fn block(
         &self,
-        tables: &mut PageTables,
+        tables: &PageTables,
         mapped: &mut [u64; 3],
         supplies: &Supplies,
         file: &Arc<MappedFile>,

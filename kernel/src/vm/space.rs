@@ -344,7 +344,7 @@ impl AddressSpace {
             program: [0..0, 0..0],
             forking: false,
         };
-        let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
+        let place = family.reserve()?;
         let tag = family.tag(place);
         state.tables.set_tag(tag);
         Ok(Arc::new(Self {
@@ -517,7 +517,7 @@ impl AddressSpace {
             text: state.sizes.text,
             locked: state.sizes.locked,
             page_tables: state.tables.count() * PAGE,
-            hugetlb: state.tables.pool_bytes,
+            hugetlb: state.tables.pool_bytes.get(),
         }
     }
 
@@ -566,7 +566,7 @@ impl AddressSpace {
                     }
                     Run::Huge(entry, places) => {
                         let count = places.end - places.start;
-                        let entry = entry.load(Ordering::Relaxed);
+                        let entry = entry.load();
                         if entry & POOL != 0 {
                             // A file has a reference to its page, too.
                             let of_file = u32::from(entry & FILE != 0);
@@ -726,12 +726,6 @@ impl State {
         self.peak_bytes = self.peak_bytes.max(self.sizes.all);
     }
 
-    /// Counts one more mapped page of the kind with index `kind`.
-    #[inline]
-    pub(super) fn count_page(&mut self, kind: usize) {
-        self.mapped[kind] += 1;
-    }
-
     /// Returns the sum of the sizes that the areas in `range` count for, each with the flags that
     /// `with` returns for its present ones. Only the part of an area in `range` counts.
     pub(super) fn sizes_in(
@@ -814,7 +808,6 @@ impl Drop for AddressSpace {
             sched::give_way();
         }
         self.zap_unmapped(0..USER_END);
-        self.state.lock().tables.free_root();
         GOING.fetch_sub(1, Ordering::Relaxed);
     }
 }

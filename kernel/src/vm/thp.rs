@@ -5,10 +5,9 @@ use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, WRITABLE, ZERO, fr
 use super::family::Owner;
 use super::khugepaged::{enlist, enlist_for_trial};
 use super::leaf::{HugeSupply, TableFrame};
-use super::pagetable::PageTables;
+use super::pagetable::{PageTables, Slot};
 use super::want::{Want, entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags};
-use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::AllocError;
 use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, Effort, HugeFrame, Policy};
@@ -86,9 +85,9 @@ impl HugeSupply {
 /// Maps the huge block of `supply` at `slot`, for a region of an area with `flags`. Adds its pages
 /// to `mapped`, the space's `State::mapped`. `owner` becomes the owner word of the block.
 pub(super) fn put_huge(
-    tables: &mut PageTables,
+    tables: &PageTables,
     mapped: &mut [u64; 3],
-    slot: &AtomicU64,
+    slot: Slot<'_>,
     supply: HugeSupply,
     flags: VmaFlags,
     owner: Owner,
@@ -104,9 +103,9 @@ pub(super) fn put_huge(
 /// Maps the huge block of `supply`, which no program asked for, on trial. `page` is the address of
 /// the page of the store. The other parameters are those of [`put_huge`].
 pub(super) fn put_on_trial(
-    tables: &mut PageTables,
+    tables: &PageTables,
     mapped: &mut [u64; 3],
-    slot: &AtomicU64,
+    slot: Slot<'_>,
     supply: HugeSupply,
     flags: VmaFlags,
     owner: Owner,
@@ -146,8 +145,8 @@ pub(super) fn wants_huge(flags: VmaFlags) -> bool {
 /// Gives the entry `slot` of a huge page, which lies wholly in an area with `flags`, the rights of
 /// the area, for an access to `page`. Returns `false` and changes nothing if the access is a store
 /// and needs a private copy, because other spaces or a file share the huge page.
-pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
-    let old = slot.load(Ordering::Relaxed);
+pub(super) fn allow_huge(slot: Slot<'_>, page: u64, flags: VmaFlags, store: bool) -> bool {
+    let old = slot.load();
     let rights = if !store || old & WRITABLE != 0 {
         old & (WRITABLE | DIRTY)
     } else if old & (FILE | SHMEM) != 0 {
@@ -161,7 +160,7 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
         return false;
     };
     let kept = old & (ADDRESS | HUGE | FILE | SHMEM | ZERO);
-    slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
+    slot.set_page(kept | entry_flags(flags) | rights);
     // As for `Change::allow`.
     machine::arch::cpu::invlpg(page);
     true
@@ -169,11 +168,11 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
 
 /// Returns a reference to the frame of `page` in the huge page that `slot` maps. Returns `None` if
 /// `want` is [`Want::Mapped`].
-pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
+pub(super) fn pin_huge(slot: Slot<'_>, page: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;
     }
-    let entry = slot.load(Ordering::Relaxed);
+    let entry = slot.load();
     if entry & (FILE | SHMEM) == 0 {
         huge::part(frame_of(entry));
     }
@@ -183,11 +182,11 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
 /// Returns a reference to the frame with the index `part` in the huge page that `slot` maps.
 /// Returns `None` if `want` is [`Want::Mapped`]. The huge page must be a page of a pool, or its
 /// frames must have separate descriptors.
-pub(super) fn pin_part(slot: &AtomicU64, part: u64, want: Want) -> Option<FrameRef> {
+pub(super) fn pin_part(slot: Slot<'_>, part: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;
     }
-    let block = frame_of(slot.load(Ordering::Relaxed));
+    let block = frame_of(slot.load());
     // The entry holds a reference to each frame while the lock is held.
     Some(FrameRef::new_reference(block.offset(part)))
 }

@@ -19,17 +19,15 @@
 //! and none comes later, since the CPU checks the entry again before it marks the first store to a
 //! page.
 
-use super::entry::{
-    ACCESSED, ADDRESS, DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, PRESENT, REGION, TRIAL, USER, WRITABLE,
-    frame_of, table_at,
-};
+use super::entry::{DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, REGION, TRIAL, Table, frame_of};
 use super::gather::{Gather, RESTS};
 use super::leaf::TableFrame;
-use super::pagetable::{PageTables, Run};
+use super::pagetable::{PageTables, Run, Slot};
 use super::space::{State, TABLES_AT_ONCE};
 use super::{AddressSpace, VmaFlags, tlb};
+use core::cell::Cell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use ebb_mm::Frame;
 use machine::arch::CpuSet;
 use machine::memory::huge::{self, FRAMES, FrameSet};
@@ -45,37 +43,48 @@ const GROWTH: u64 = 32;
 const FRESH: u64 = NOTE >> NOTE_SHIFT;
 const _: () = assert!(FRAMES < FRESH);
 
-/// The bits of the entry of a trial beside the table's address and the note.
-const UPPER: u64 = PRESENT | WRITABLE | USER | ACCESSED;
-
 /// The huge blocks on trial of one space.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
-    count: u64,
-    /// A range that contains all huge blocks on trial.
-    range: Range<u64>,
+    count: Cell<u64>,
+    /// The first and the last address of a range that contains all huge blocks on trial.
+    range: Cell<(u64, u64)>,
 }
 
 impl Trials {
     /// Returns the number of huge blocks on trial.
-    pub(super) const fn count(&self) -> u64 {
-        self.count
+    pub(super) fn count(&self) -> u64 {
+        self.count.get()
     }
 
-    fn added(&mut self, start: u64) {
-        let region = start..start + REGION;
-        self.range = if self.count == 0 {
-            region
+    fn range(&self) -> Range<u64> {
+        let (start, end) = self.range.get();
+        start..end
+    }
+
+    fn added(&self, start: u64) {
+        if self.count() == 0 {
+            self.range.set((start, start + REGION));
         } else {
-            self.range.start.min(region.start)..self.range.end.max(region.end)
-        };
-        self.count += 1;
+            self.widen(start..start + REGION);
+        }
+        self.count.set(self.count() + 1);
+    }
+
+    fn widen(&self, by: Range<u64>) {
+        let (start, end) = self.range.get();
+        self.range.set((start.min(by.start), end.max(by.end)));
+    }
+
+    fn removed(&self) {
+        self.count.set(self.count() - 1);
     }
 
     /// Records that blocks on trial in `from` may move to `to`.
-    pub(super) fn may_move(&mut self, from: Range<u64>, to: Range<u64>) {
-        if self.count != 0 && from.start < self.range.end && self.range.start < from.end {
-            self.range = self.range.start.min(to.start)..self.range.end.max(to.end);
+    pub(super) fn may_move(&self, from: Range<u64>, to: Range<u64>) {
+        let range = self.range();
+        if self.count() != 0 && from.start < range.end && range.start < from.end {
+            self.widen(to);
         }
     }
 }
@@ -100,7 +109,7 @@ enum Verdict {
 ///
 /// Relaxed (all accesses to the entries of a trial): the entries are changed under the space's
 /// lock, and the CPUs' own changes of them are known once the TLBs were flushed.
-fn stored_to(table: &[AtomicU64; 512]) -> u64 {
+fn stored_to(table: &Table) -> u64 {
     table
         .iter()
         .filter(|entry| entry.load(Ordering::Relaxed) & DIRTY != 0)
@@ -112,63 +121,59 @@ impl PageTables {
     /// Takes over the caller's reference to the block. `rights` are those of the entries in
     /// `table`, and `stored` is the index of the page of the store.
     pub(super) fn set_trial(
-        &mut self,
-        slot: &AtomicU64,
+        &self,
+        slot: Slot<'_>,
         start: u64,
         block: Frame,
         rights: u64,
         stored: usize,
         table: TableFrame,
     ) {
-        let frame = table.into_frame();
-        self.note_place(frame, start);
-        let entries = table_at(frame.address());
+        table.set_owner(self.owner_of(start).0);
         let first = block.address() | rights & !DIRTY;
-        for (page, entry) in (0_u64..).zip(entries) {
+        for (page, entry) in (0_u64..).zip(table.entries()) {
             entry.store(first + page * PAGE, Ordering::Relaxed);
         }
-        entries[stored].fetch_or(DIRTY, Ordering::Relaxed);
-        self.count += 1;
+        table.entries()[stored].fetch_or(DIRTY, Ordering::Relaxed);
         self.trials.added(start);
-        let upper = frame.address() | UPPER | TRIAL | FRESH << NOTE_SHIFT;
-        // Release: the table's entries come before it.
-        slot.store(upper, Ordering::Release);
+        self.put_table(slot, table, TRIAL | FRESH << NOTE_SHIFT);
     }
 
-    /// Takes the block on trial out of `slot`. The gather must have room for a huge page.
-    pub(super) fn take_trial(&mut self, slot: &AtomicU64, gather: &mut Gather) {
-        let upper = slot.load(Ordering::Relaxed);
-        slot.store(0, Ordering::Relaxed);
-        self.count -= 1;
-        self.trials.count -= 1;
-        let block = block_of(upper);
-        gather.huge(block, frame_of(upper));
+    /// Takes out the block on trial around `address`, if there is one. The gather must have room
+    /// for a huge page.
+    pub(super) fn take_trial(&mut self, address: u64, gather: &mut Gather) {
+        if self.trial_slot(address).is_some()
+            && let Some((table, _)) = self.tree.take_table(address)
+        {
+            self.trials.removed();
+            gather.huge(block_of(table.entries()), table);
+        }
     }
 
     /// Ends the trial of the block at `slot`, and keeps all of its pages as single pages.
-    pub(super) fn end_trial(&mut self, slot: &AtomicU64) {
-        let upper = slot.load(Ordering::Relaxed);
-        huge::part(block_of(upper));
-        for entry in table_at(upper) {
+    pub(super) fn end_trial(&self, slot: Slot<'_>) {
+        let table = table_of(slot);
+        huge::part(block_of(table));
+        for entry in table {
             entry.fetch_or(DIRTY, Ordering::Relaxed);
         }
-        self.have_table(slot, upper);
+        self.have_table(slot);
     }
 
     /// Turns the table of a trial into an ordinary table of pages.
-    fn have_table(&mut self, slot: &AtomicU64, upper: u64) {
-        slot.store(upper & ADDRESS | UPPER, Ordering::Relaxed);
-        self.trials.count -= 1;
+    fn have_table(&self, slot: Slot<'_>) {
+        slot.set_bits(slot.load() & !(TRIAL | NOTE));
+        self.trials.removed();
         percpu::add(Count::HugeSplits, 1);
     }
 
     /// Ends a trial and keeps the pages with stores. The gather takes the other pages, so it must
     /// have room, and the caller flushes and frees it.
-    fn keep(&mut self, slot: &AtomicU64, gather: &mut Gather) {
-        let upper = slot.load(Ordering::Relaxed);
-        let block = block_of(upper);
+    fn keep(&self, slot: Slot<'_>, gather: &mut Gather) {
+        let table = table_of(slot);
+        let block = block_of(table);
         let mut kept: FrameSet = [0; _];
-        for (word, entries) in kept.iter_mut().zip(table_at(upper).chunks_exact(64)) {
+        for (word, entries) in kept.iter_mut().zip(table.chunks_exact(64)) {
             for (bit, entry) in entries.iter().enumerate() {
                 let mut value = entry.load(Ordering::Relaxed);
                 if value & DIRTY == 0 {
@@ -183,17 +188,13 @@ impl PageTables {
         }
         huge::keep(block, &kept);
         gather.rest(block, kept);
-        self.have_table(slot, upper);
+        self.have_table(slot);
         percpu::add(Count::HugeUnderused, 1);
     }
 
     /// Ends the trials that the ends of `range` cut, and keeps their pages with stores. The gather
     /// takes the other pages. Returns the range to flush, or `None` if no trial has ended.
-    pub(super) fn keep_edges(
-        &mut self,
-        range: &Range<u64>,
-        gather: &mut Gather,
-    ) -> Option<Range<u64>> {
+    pub(super) fn keep_edges(&self, range: &Range<u64>, gather: &mut Gather) -> Option<Range<u64>> {
         let mut edges: Option<Range<u64>> = None;
         for end in [range.start, range.end] {
             if !end.is_multiple_of(REGION)
@@ -207,35 +208,42 @@ impl PageTables {
         edges
     }
 
-    /// Ends a trial, and maps the block by one entry.
-    fn make_whole(&mut self, slot: &AtomicU64, start: u64, cpus: &CpuSet) {
-        let upper = slot.load(Ordering::Relaxed);
-        let first = table_at(upper)[0].load(Ordering::Relaxed);
-        // Not both at once, as in `split`.
-        slot.store(0, Ordering::Relaxed);
-        tlb::flush(cpus, start..start + REGION);
-        self.trials.count -= 1;
-        self.deposits.push(TableFrame::from_frame(frame_of(upper)));
-        slot.store(first | DIRTY | HUGE, Ordering::Release);
-    }
-
     /// Ends the trial around `address`, if there is one, and maps the block by one entry.
     pub(super) fn make_trial_whole(&mut self, address: u64, cpus: &CpuSet) {
-        if let Some(slot) = self.trial_slot(address) {
-            self.make_whole(slot, address / REGION * REGION, cpus);
+        if self.trial_slot(address).is_none() {
+            return;
         }
+        let Some((table, slot)) = self.tree.take_table(address) else {
+            return;
+        };
+        let first = table.entries()[0].load(Ordering::Relaxed);
+        // Not both at once, as in `split`.
+        let start = address / REGION * REGION;
+        tlb::flush(cpus, start..start + REGION);
+        self.trials.removed();
+        self.deposits.push(table);
+        slot.set_page(first | DIRTY | HUGE);
     }
 }
 
-/// Returns the block of a trial, by the entry of its table.
-fn block_of(upper: u64) -> Frame {
-    frame_of(table_at(upper)[0].load(Ordering::Relaxed))
+/// Returns the page table of a block on trial.
+///
+/// # Panics
+/// Panics if `slot` leads to no table.
+pub(super) fn table_of(slot: Slot<'_>) -> &Table {
+    slot.table()
+        .unwrap_or_else(|| panic!("a block on trial has no page table"))
+}
+
+/// Returns the block of a trial, by its table.
+fn block_of(table: &Table) -> Frame {
+    frame_of(table[0].load(Ordering::Relaxed))
 }
 
 impl State {
-    fn judge(&self, slot: &AtomicU64, start: u64, haste: Haste) -> Verdict {
-        let upper = slot.load(Ordering::Relaxed);
-        let used = stored_to(table_at(upper));
+    fn judge(&self, slot: Slot<'_>, start: u64, haste: Haste) -> Verdict {
+        let upper = slot.load();
+        let used = stored_to(table_of(slot));
         let area = self.areas.find(start);
         let area = area.filter(|area| area.end - start >= REGION);
         let flags = area.map_or(VmaFlags::empty(), |area| area.flags);
@@ -246,7 +254,7 @@ impl State {
         }
         let before = (upper & NOTE) >> NOTE_SHIFT;
         if haste == Haste::None && (before == FRESH || used >= before + GROWTH) {
-            slot.store(upper & !NOTE | used << NOTE_SHIFT, Ordering::Relaxed);
+            slot.set_bits(upper & !NOTE | used << NOTE_SHIFT);
             return Verdict::Later;
         }
         Verdict::Keep
@@ -256,7 +264,7 @@ impl State {
 impl AddressSpace {
     /// Decides all trials that touch `range` now. The caller holds no spin lock.
     pub(super) fn settle_trials(&self, range: Range<u64>) {
-        if self.state.lock().tables.trials.count != 0 {
+        if self.state.lock().tables.trials.count() != 0 {
             self.weigh_trials(range, Haste::Now);
         }
     }
@@ -279,10 +287,10 @@ impl AddressSpace {
         loop {
             let mut guard = self.state.lock();
             let state = &mut *guard;
-            let within = state.tables.trials.range.clone();
+            let within = state.tables.trials.range();
             at = at.max(within.start);
             let end = range.end.min(within.end);
-            if state.tables.trials.count == 0 || at >= end {
+            if state.tables.trials.count() == 0 || at >= end {
                 return freed;
             }
             let mut gather = Gather::new();
@@ -293,16 +301,19 @@ impl AddressSpace {
                     return false;
                 }
                 looked += 1;
-                if let Run::Trial(slot, _) = run {
-                    found[count] = Some((start, slot));
+                if let Run::Trial(..) = run {
+                    found[count] = Some(start);
                     count += 1;
                 }
                 true
             });
-            for (start, slot) in found.into_iter().flatten() {
+            for start in found.into_iter().flatten() {
+                let Some(slot) = state.tables.trial_slot(start) else {
+                    continue;
+                };
                 match state.judge(slot, start, haste) {
                     Verdict::Later => {}
-                    Verdict::Whole => state.tables.make_whole(slot, start, &self.cpus),
+                    Verdict::Whole => state.tables.make_trial_whole(start, &self.cpus),
                     Verdict::Keep => state.tables.keep(slot, &mut gather),
                 }
             }
@@ -324,11 +335,11 @@ impl AddressSpace {
     pub(super) fn store_to_trial(&self, page: u64, range: &Range<u64>) -> Option<u64> {
         let start = page / REGION * REGION;
         let mut state = self.state.lock();
-        let slot = state.tables.trial_slot(page)?;
         if start < range.start || range.end - start < REGION {
             return None;
         }
-        state.tables.make_whole(slot, start, &self.cpus);
+        state.tables.trial_slot(page)?;
+        state.tables.make_trial_whole(start, &self.cpus);
         Some(start + REGION)
     }
 }

@@ -2,12 +2,11 @@
 //! stored to.
 
 use super::entry::{ADDRESS, HUGE, REGION, ZERO};
-use super::pagetable::PageTables;
+use super::pagetable::{PageTables, Slot};
 use super::serve::{Asked, Step, Supplies};
 use super::thp::HugeTry;
 use super::tlb;
 use super::want::{Want, entry_flags};
-use core::sync::atomic::{AtomicU64, Ordering};
 use machine::arch::CpuSet;
 use machine::memory::frame::FrameRef;
 use machine::memory::zero_block;
@@ -28,7 +27,7 @@ impl Asked<'_> {
     /// Maps the huge page of zeros at the region, where nothing is mapped. If a supply is missing,
     /// returns the step that gets it.
     #[cold]
-    pub(super) fn new_zeros(&self, tables: &mut PageTables, supplies: &mut Supplies) -> Step {
+    pub(super) fn new_zeros(&self, tables: &PageTables, supplies: &mut Supplies) -> Step {
         let HugeTry::Zeros(block, table) = core::mem::take(&mut supplies.huge) else {
             return Step::NeedsZeros;
         };
@@ -48,10 +47,9 @@ impl Asked<'_> {
     /// Gives the entry `slot` of the huge page of zeros the rights of the area, for a load. Returns
     /// a reference to a frame of zeros, or `None` if the fault wants none ([`Want::Mapped`]).
     #[cold]
-    pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
-        // Relaxed (all): under the lock.
-        let kept = slot.load(Ordering::Relaxed) & (ADDRESS | HUGE | ZERO);
-        slot.store(kept | entry_flags(self.area.flags), Ordering::Relaxed);
+    pub(super) fn allow_zeros(&self, slot: Slot<'_>) -> Option<FrameRef> {
+        let kept = slot.load() & (ADDRESS | HUGE | ZERO);
+        slot.set_page(kept | entry_flags(self.area.flags));
         // As for `Change::allow`.
         machine::arch::cpu::invlpg(self.page);
         (self.want != Want::Mapped).then(|| FrameRef::new_reference(zero_frame()))
@@ -61,16 +59,15 @@ impl Asked<'_> {
 impl PageTables {
     /// Unmaps the huge page of zeros at a region, if it is mapped there, to make room for the page
     /// of a store.
-    pub(super) fn drop_zeros(&mut self, slot: &AtomicU64, region: u64, cpus: &CpuSet) {
-        let entry = slot.load(Ordering::Relaxed);
+    pub(super) fn drop_zeros(&self, slot: Slot<'_>, region: u64, cpus: &CpuSet) {
+        let entry = slot.load();
         if entry & (HUGE | ZERO) != HUGE | ZERO {
             return;
         }
         debug_assert!(region.is_multiple_of(REGION));
         // Not both at once: some CPUs must not read zeros when others store to the new one.
-        slot.store(0, Ordering::Relaxed);
+        slot.set_page(0);
         tlb::flush(cpus, region..region + 1);
-        self.count -= 1;
         drop(self.deposits.pop());
         zero_block::release(1);
     }

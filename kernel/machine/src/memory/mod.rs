@@ -17,6 +17,7 @@ pub mod isolated;
 pub mod knobs;
 pub mod memmap;
 mod page_buffer;
+pub mod page_tables;
 pub mod percpu;
 pub mod poison;
 pub mod pressure;
