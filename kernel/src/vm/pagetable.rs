@@ -81,7 +81,7 @@ impl PageTables {
 
     /// Returns the number of frames that the tables take, including the tables in reserve.
     pub(super) fn count(&self) -> u64 {
-        self.tree.count() + self.deposits.len()
+        self.tree.count() + self.deposits.count()
     }
 
     /// Returns the last-level table for `address`. Creates missing tables. Fails if no frame is

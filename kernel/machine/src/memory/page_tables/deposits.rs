@@ -39,7 +39,7 @@ impl Deposits {
     }
 
     /// Returns the number of tables in reserve.
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count.get()
     }
 
@@ -74,6 +74,6 @@ impl Deposits {
 
 impl Drop for Deposits {
     fn drop(&mut self) {
-        assert_eq!(self.len(), 0, "page tables in reserve for nothing");
+        assert_eq!(self.count.get(), 0, "page tables in reserve for nothing");
     }
 }

@@ -38,6 +38,8 @@ pub const SPANS: [u64; 4] = [4096, 4096 << 9, 4096 << 18, 4096 << 27];
 /// The number of bytes that a table of the last level maps. An aligned range of this size is a
 /// region.
 pub const REGION: u64 = SPANS[1];
+/// The number of entries of a root that map addresses of programs.
+const USERS: usize = 256;
 /// A number that no region has.
 const NO_REGION: u64 = u64::MAX;
 /// The bits of an entry that leads to a table.
@@ -118,9 +120,9 @@ impl Tree {
         let root = TableFrame::try_new_root()?.cleared();
         // SAFETY: the kernel's own root stays. All access to it is atomic.
         let from = unsafe { &*phys_to_virt(kernel_root()).cast::<Table>() };
-        for index in 256..512 {
+        for (from, to) in from.iter().zip(root.entries()).skip(USERS) {
             // Relaxed: the kernel's top-level entries are all set before the first space is made.
-            root.entries()[index].store(from[index].load(Ordering::Relaxed), Ordering::Relaxed);
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         Ok(Self {
             root: root.into_frame(),
@@ -161,7 +163,7 @@ impl Tree {
     fn users(&self) -> &[AtomicU64] {
         // SAFETY: the root is this tree's, and goes with it. All access is atomic.
         let root = unsafe { &*phys_to_virt(self.root.address()).cast::<Table>() };
-        &root[..256]
+        &root[..USERS]
     }
 
     /// Calls `each` with each level from the highest down to `to`: the entries of the level that
