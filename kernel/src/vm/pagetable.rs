@@ -57,6 +57,7 @@ impl Deref for PageTables {
 
 impl PageTables {
     /// Returns tables that map only the kernel. Fails if no frame is free.
+    #[inline]
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
             tree: Tree::new()?,
@@ -123,6 +124,7 @@ impl PageTables {
 
     /// Returns the entry of the table of the huge block on trial around `address`, or `None` if
     /// there is none.
+    #[inline]
     pub(super) fn trial_slot(&self, address: u64) -> Option<Slot<'_>> {
         if self.trials.count() == 0 {
             return None;

@@ -36,6 +36,7 @@ impl TableFrame {
     /// # Safety
     /// The frame is an allocated block of order 0 that is not in use, and the caller gives it away.
     #[must_use]
+    #[inline]
     pub unsafe fn from_allocated(frame: Frame) -> Self {
         percpu::add(Kind::PageTable.count(), 1);
         Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
@@ -74,6 +75,7 @@ impl TableFrame {
 
     /// Returns the entries.
     #[must_use]
+    #[inline]
     pub fn entries(&self) -> &Table {
         // SAFETY: the frame is in the physmap, and stays while this value does. All access to it is
         // atomic.
@@ -85,6 +87,7 @@ impl TableFrame {
     }
 
     /// Sets the owner word of the frame: which space has the table, and where.
+    #[inline]
     pub fn set_owner(&self, owner: u64) {
         Descriptor::get(self.0).set_owner(owner);
     }
@@ -97,6 +100,7 @@ impl TableFrame {
 
     /// Returns the frame and gives it to the caller, who frees it later.
     #[must_use]
+    #[inline]
     pub fn into_frame(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);

@@ -95,6 +95,7 @@ impl Tree {
     /// recorded store ([`Self::set_hot`]) was to the same area and the page has a table. Unlike
     /// [`Self::hot_entry`], this does not depend on the table of the CPU's last fault, and accepts
     /// any region of the area.
+    #[inline]
     pub fn warm_entry(&self, cpu: usize, page: u64) -> Option<(&AtomicU64, u64)> {
         let hot = &self.hot.0[cpu % PLACES];
         if page.wrapping_sub(hot.area_start.get()) >= hot.area_bytes.get() {
@@ -109,6 +110,7 @@ impl Tree {
 
     /// Records that CPU `cpu` stored to the anonymous area `area`. `entry` has the bits of the
     /// entries of its pages, without the frame.
+    #[inline]
     pub fn set_hot(&self, cpu: usize, area: Range<u64>, entry: u64) {
         let hot = &self.hot.0[cpu % PLACES];
         hot.bytes.set(0);
@@ -118,6 +120,7 @@ impl Tree {
     }
 
     /// Forgets the areas of all CPUs, because areas have changed.
+    #[inline]
     pub fn forget_areas(&self) {
         for hot in &self.hot.0 {
             hot.bytes.set(0);
@@ -127,6 +130,7 @@ impl Tree {
 
     /// Forgets the tables of all CPUs but not their areas, so that each CPU's next fault looks its
     /// table up.
+    #[inline]
     pub fn forget_hot_tables(&self) {
         for hot in &self.hot.0 {
             hot.bytes.set(0);

@@ -63,7 +63,8 @@ const fn leads_to_table(entry: u64) -> bool {
 
 /// Returns the address that the next used entry of `table` behind the entry for `address` maps.
 /// Returns the end of the range of `table` if there is none.
-fn next_used(table: &[AtomicU64], address: u64, level: usize) -> u64 {
+#[inline]
+fn next_used(table: &Table, address: u64, level: usize) -> u64 {
     let unused = unused_before(&table[index(address, level) + 1..]);
     (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
 }
@@ -116,11 +117,12 @@ unsafe impl Send for Tree {}
 
 impl Tree {
     /// Returns tables that map only the kernel. Fails if no frame is free.
+    #[inline]
     pub fn new() -> Result<Self, AllocError> {
         let root = TableFrame::try_new_root()?.cleared();
         // SAFETY: the kernel's own root stays. All access to it is atomic.
         let from = unsafe { &*phys_to_virt(kernel_root()).cast::<Table>() };
-        for (from, to) in from.iter().zip(root.entries()).skip(USERS) {
+        for (from, to) in from[USERS..].iter().zip(&root.entries()[USERS..]) {
             // Relaxed: the kernel's top-level entries are all set before the first space is made.
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -158,71 +160,41 @@ impl Tree {
         unsafe { &*phys_to_virt(entry & ADDRESS).cast::<Table>() }
     }
 
-    /// Returns the entries of the root for addresses of programs. The others are the kernel's.
-    #[inline]
-    fn users(&self) -> &[AtomicU64] {
-        // SAFETY: the root is this tree's, and goes with it. All access is atomic.
-        let root = unsafe { &*phys_to_virt(self.root.address()).cast::<Table>() };
-        &root[..USERS]
-    }
-
-    /// Calls `each` with each level from the highest down to `to`: the entries of the level that
-    /// contain the one for `address`, the level, and the entry's value. Goes on to the next level
-    /// while the entry leads to a table and `each` returns `None`. Returns the result of `each`, or
-    /// `None` if it reached `to`.
+    /// Returns the root table, for the entry for `address`.
     ///
     /// # Panics
     /// Panics if `address` is the kernel's.
-    #[inline(always)]
-    fn walk<'t, R>(
-        &'t self,
-        address: u64,
-        to: usize,
-        mut each: impl FnMut(&'t [AtomicU64], usize, u64) -> Option<R>,
-    ) -> Option<R> {
-        let mut entries = self.users();
-        for level in (to..4).rev() {
-            // Relaxed (as all entry accesses): changed under the space's lock; the CPU's walker
-            // takes entries in any order, and new tables are zeroed before they are hung in, which
-            // x86 keeps in order.
-            let entry = entries[index(address, level)].load(Ordering::Relaxed);
-            if let Some(result) = each(entries, level, entry) {
-                return Some(result);
-            }
-            if level == to || !leads_to_table(entry) {
-                return None;
-            }
-            // SAFETY: the value was just read, and no other task changes the entries of a tree
-            // that is borrowed here: `Tree` is not `Sync`.
-            entries = unsafe { self.table(entry) };
-        }
-        None
+    #[inline]
+    fn top(&self, address: u64) -> &Table {
+        assert!(
+            address < USERS as u64 * SPANS[3],
+            "{address:#x} is no program's"
+        );
+        // SAFETY: the root is this tree's, and goes with it. All access is atomic.
+        unsafe { &*phys_to_virt(self.root.address()).cast::<Table>() }
     }
 
     /// Returns the mapping of the region that contains `address`.
+    #[inline]
     #[must_use]
     pub fn region(&self, address: u64) -> Region<'_> {
-        let mut last = None;
-        let found = self.walk(address, 1, |entries, level, entry| {
+        let mut table = self.top(address);
+        for level in [3, 2, 1] {
+            let slot = Slot::new(&table[index(address, level)], level);
+            let entry = slot.load();
             if entry == 0 {
-                return Some(Region::AbsentUntil(next_used(entries, address, level)));
+                return Region::AbsentUntil(next_used(table, address, level));
             }
-            let slot = Slot::new(&entries[index(address, level)], level);
             if entry & LARGE != 0 {
-                return Some(Region::Huge(slot, SPANS[level]));
+                return Region::Huge(slot, SPANS[level]);
             }
             if entry & TRIAL != 0 {
-                return Some(Region::Trial(slot));
+                return Region::Trial(slot);
             }
-            last = Some(entry);
-            None
-        });
-        match (found, last) {
-            (Some(region), _) => region,
-            // SAFETY: the walk has just read it in the entry of level 1.
-            (None, Some(entry)) => Region::Table(unsafe { self.table(entry) }),
-            (None, None) => unreachable!("a walk reads an entry"),
+            // SAFETY: the slot is one of this tree, and leads to a table.
+            table = unsafe { self.table(entry) };
         }
+        Region::Table(table)
     }
 
     /// Returns the mapping of `address`.
@@ -301,18 +273,18 @@ impl Tree {
         level: usize,
         owner: u64,
     ) -> Result<Slot<'_>, AllocError> {
-        let mut entries = self.users();
+        let mut table = self.top(address);
         for upper in (level + 1..4).rev() {
-            let slot = Slot::new(&entries[index(address, upper)], upper);
+            let slot = Slot::new(&table[index(address, upper)], upper);
             if slot.load() == 0 {
                 self.hang_in(slot, owner)?;
             }
             let entry = slot.load();
             assert!(entry & LARGE == 0, "a huge page is taken for a table");
             // SAFETY: the slot is one of this tree, and leads to a table.
-            entries = unsafe { self.table(entry) };
+            table = unsafe { self.table(entry) };
         }
-        Ok(Slot::new(&entries[index(address, level)], level))
+        Ok(Slot::new(&table[index(address, level)], level))
     }
 
     /// Allocates an empty table with the owner word `owner`, and hangs it in at the unused entry
@@ -340,17 +312,25 @@ impl Tree {
     /// # Errors
     /// If there is no such entry, or a huge page of a higher level maps `address`, fails with the
     /// address up to which there are none.
+    #[inline]
     pub fn upper_slot(&self, address: u64, level: usize) -> Result<Slot<'_>, u64> {
-        let found = self.walk(address, level, |entries, upper, entry| {
+        let mut table = self.top(address);
+        for upper in (level..4).rev() {
+            let slot = Slot::new(&table[index(address, upper)], upper);
+            let entry = slot.load();
             if entry == 0 {
-                return Some(Err(next_used(entries, address, upper)));
+                return Err(next_used(table, address, upper));
             }
             if upper == level {
-                return Some(Ok(Slot::new(&entries[index(address, upper)], upper)));
+                return Ok(slot);
             }
-            (entry & LARGE != 0).then(|| Err((address / SPANS[upper] + 1) * SPANS[upper]))
-        });
-        found.unwrap_or_else(|| unreachable!("a walk ends at its level or at an entry"))
+            if entry & LARGE != 0 {
+                return Err((address / SPANS[upper] + 1) * SPANS[upper]);
+            }
+            // SAFETY: the slot is one of this tree, and leads to a table.
+            table = unsafe { self.table(entry) };
+        }
+        unreachable!("level is 1 to 3")
     }
 
     /// Exchanges what the entries of `level` for the addresses `one` and `two` map: nothing, a huge
@@ -376,9 +356,16 @@ impl Tree {
     /// Returns the entry for `address` at `level`, 1 to 3, which may be unused. Returns `None` if
     /// there is no table for it.
     fn slot(&self, address: u64, level: usize) -> Option<Slot<'_>> {
-        self.walk(address, level, |entries, upper, _| {
-            (upper == level).then(|| Slot::new(&entries[index(address, upper)], upper))
-        })
+        let mut table = self.top(address);
+        for upper in (level + 1..4).rev() {
+            let entry = table[index(address, upper)].load(Ordering::Relaxed);
+            if !leads_to_table(entry) {
+                return None;
+            }
+            // SAFETY: the value was just read in an entry of the tree.
+            table = unsafe { self.table(entry) };
+        }
+        Some(Slot::new(&table[index(address, level)], level))
     }
 
     /// Takes out the last-level table of the region of `address`. Returns it with its entry, which
@@ -442,16 +429,18 @@ impl Tree {
         self.forget_tables();
         let pruning = Pruning {
             tree: self,
-            range,
+            // The others are the kernel's.
+            range: range.start..range.end.min(USERS as u64 * SPANS[3]),
             owned,
             emptied,
             is_full,
             take,
         };
-        pruning.below(self.users(), 3, 0, taken)
+        pruning.below(self.top(0), 3, 0, taken)
     }
 
     /// Forgets the last-level tables that were used last.
+    #[inline]
     pub fn forget_tables(&self) {
         self.recent_region.set(NO_REGION);
         self.forget_hot_tables();
@@ -471,7 +460,7 @@ struct Pruning<'t, F, T> {
 impl<F, T> Pruning<'_, F, T> {
     /// Removes the tables below `entries`, of which the first, at `level`, maps the address `base`.
     /// Visits each table once. Returns `false` if there is no room for more.
-    fn below<C>(&self, entries: &[AtomicU64], level: usize, base: u64, taken: &mut C) -> bool
+    fn below<C>(&self, entries: &Table, level: usize, base: u64, taken: &mut C) -> bool
     where
         F: Fn(&C) -> bool,
         T: Fn(&mut C, TableFrame),
@@ -516,7 +505,7 @@ impl<F, T> Pruning<'_, F, T> {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        let users = self.users();
+        let users = &self.top(0)[..USERS];
         assert!(
             unused_before(users) == users.len(),
             "a space goes with page tables left in it"
