@@ -13,8 +13,9 @@ use ebb_balloon::{
 };
 use ebb_mm::{FRAME_SIZE, Frame};
 use machine::arch::clock::{self, Nanos};
-use machine::memory::ballooned::{self, BalloonFrame, Targets};
+use machine::memory::ballooned::{self, BalloonFrame};
 use machine::memory::isolated::Isolated;
+use machine::memory::targets::Targets;
 use machine::memory::{self, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::virtio::Platform;
@@ -107,16 +108,16 @@ impl PageSource for Pages {
 
 /// The pages of one exchange: unused frames that enter the balloon, and frames that leave it. Does
 /// not count them.
-struct ExchangedPages<'a, 'b> {
-    to: &'a mut Targets<'b>,
+struct ExchangedPages<'a> {
+    to: &'a mut Targets,
     from: core::slice::Iter<'a, Frame>,
 }
 
-impl PageSource for ExchangedPages<'_, '_> {
+impl PageSource for ExchangedPages<'_> {
     type Page = BalloonFrame;
 
     fn take_spare(&mut self) -> Option<BalloonFrame> {
-        self.to.take()
+        self.to.take().and_then(BalloonFrame::of_target)
     }
 
     fn give_back(&mut self, page: BalloonFrame) {
@@ -401,15 +402,15 @@ fn deflate(driver: &SpinLock<Device>, frames: u32) -> Result<u32, BalloonError> 
     }
 }
 
-/// Exchanges the frames `from` of the balloon for frames of `to`. Returns the number of frames that
+/// Exchanges the frames `from` of the balloon for `to`. Returns the number of frames that
 /// have left the balloon. See [`ballooned::exchange`].
 ///
 /// Sleeps without a lock while the device works on a request, for `EXCHANGE_PATIENCE` at most. If
 /// the device takes longer, the driver keeps the pages of the request until the answer. Then the
 /// thread finishes the request and brings the balloon back to its size.
-pub fn exchange(from: &[Frame], to: &mut Targets<'_>) -> usize {
+pub fn exchange(from: &[Frame], to: &mut Targets) -> usize {
     let Some(driver) = DRIVER.get() else { return 0 };
-    let count = to.frames();
+    let count = to.left();
     let mut pages = ExchangedPages {
         to,
         from: from.iter(),
@@ -438,7 +439,7 @@ pub fn exchange(from: &[Frame], to: &mut Targets<'_>) -> usize {
     let (entered, left) = (exchange.entered(), exchange.left());
     stats::count_balloon_inflated(entered - left);
     stats::count_balloon_migrated(left);
-    if polled != Ok(true) || left as usize != pages.to.used() {
+    if polled != Ok(true) || left as usize != count - pages.to.left() {
         // The thread finishes the exchange, or handles the error.
         wake(Work::DEFLATE);
     }

@@ -43,7 +43,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::{Frame, Order};
+use ebb_mm::Frame;
 use logic::carry::{self, Moving, ParkedBy};
 use logic::errno::Errno;
 use machine::arch::USER_END;
@@ -53,10 +53,11 @@ use machine::memory::copy_page;
 use machine::memory::frame::FrameRef;
 use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
 use machine::memory::percpu::{self, Count};
+use machine::memory::targets::{Target, Targets};
 use machine::sched;
 
 /// The most frames that move together.
-pub(super) const BATCH: usize = 32;
+pub(super) const BATCH: usize = Targets::MOST;
 /// The most entries that are parked at once. A batch with more of them moves in several turns.
 const ENTRIES: usize = 4 * BATCH;
 
@@ -125,19 +126,10 @@ impl FilePage {
         self.file.unmap(range.clone());
     }
 
-    /// Moves the page to the unused frame `to`. Returns `false` if the page is in use at this time.
-    fn carry(&self, to: Frame) -> bool {
-        // SAFETY: the target is the caller's. It is kept from being freed where it is not used.
-        let target = unsafe { FrameRef::from_allocated(to, Kind::File) };
-        let spare = target.clone();
-        let moved = self.file.relocate(self.index, self.frame, target);
-        if !moved {
-            // It stays the caller's, as if it had not been taken.
-            let frame = spare.into_counted();
-            Descriptor::get(frame).clear();
-            percpu::subtract(Kind::File.count(), 1);
-        }
-        moved
+    /// Moves the page to `to`. Returns `false` if the page is in use at this time.
+    fn carry(&self, to: Target) -> bool {
+        let to = FrameRef::of_target(to, Kind::File);
+        self.file.relocate(self.index, self.frame, to)
     }
 }
 
@@ -148,8 +140,6 @@ pub(super) struct Mover {
     of_files: Vec<FilePage>,
     /// The frames of the balloon in the batch.
     ballooned: Vec<Frame>,
-    /// The number of frames that came into use for the balloon in this run, for which none left it.
-    unmoved: usize,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
     items: Vec<Item>,
@@ -243,7 +233,6 @@ impl Mover {
             tables: Vec::new(),
             of_files: Vec::new(),
             ballooned: Vec::new(),
-            unmoved: 0,
             shown: Vec::new(),
             parked: Vec::new(),
             items: Vec::new(),
@@ -263,26 +252,22 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Moves the frames `from`, at most [`BATCH`], to the unused frames `to`, in order, and frees
-    /// the old ones. Returns the number of frames of `to` that are in use now; the caller keeps the
-    /// rest. The
-    /// caller holds no lock.
-    pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
-        debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
-        let mut frames = 0;
+    /// Moves the frames `from` to `to`, at least as many, and frees the old ones. Frames in use may
+    /// stay. The caller holds no lock.
+    pub(super) fn run(&mut self, from: &[Frame], mut to: Targets) {
+        debug_assert!(from.len() <= to.left());
+        let mut moved = 0;
         for &frame in from {
             if self.is_full_for(frame) {
-                frames += self.carry_parked(&to[frames..]);
+                moved += self.carry_parked(&mut to);
             }
             self.park(frame);
         }
-        frames += self.carry_parked(&to[frames..]);
-        let moved = frames - core::mem::take(&mut self.unmoved);
+        moved += self.carry_parked(&mut to);
         let failed = from.len() - moved;
         percpu::add(Count::Migrated, moved as u64);
         percpu::add(Count::MigrateFailed, failed as u64);
         self.family = None;
-        frames
     }
 
     /// Returns `true` if the entries of `frame` find no room beside those that are parked, and
@@ -294,41 +279,29 @@ impl Mover {
         descriptor.is_anonymous(references) && (room + 1..=ENTRIES).contains(&(references as usize))
     }
 
-    /// Moves the frames whose entries are parked to the unused frames `to`, in order, and frees the
-    /// old ones. Returns the number of frames of `to` that are in use now. The batch is empty
-    /// afterwards.
-    fn carry_parked(&mut self, to: &[Frame]) -> usize {
+    /// Moves the frames of the batch to targets of `to`, one for each, and frees the old ones.
+    /// Returns the number of frames that have moved. The batch is empty afterwards.
+    fn carry_parked(&mut self, to: &mut Targets) -> usize {
         self.unmap_files();
         for shown in &self.shown {
             tlb::flush(&shown.space.cpus, shown.pages.clone());
             shown.space.end_moves();
         }
-        let mut targets = to.iter().copied();
-        let mut target = targets.next();
-        let mut frames = 0;
+        let mut moved = 0;
         for item in &self.items {
-            let Some(to) = target else { break };
+            let Some(to) = to.take() else { break };
             sched::give_way();
-            if self.carry(item, to) {
-                frames += 1;
-                target = targets.next();
-            }
+            moved += usize::from(self.carry(item, to));
         }
-        for index in 0..self.of_files.len() {
-            let Some(to) = target else { break };
+        for page in &self.of_files {
+            let Some(to) = to.take() else { break };
             sched::give_way();
-            if self.of_files[index].carry(to) {
-                frames += 1;
-                target = targets.next();
-            }
+            moved += usize::from(page.carry(to));
         }
         for index in 0..self.tables.len() {
-            let Some(to) = target else { break };
+            let Some(to) = to.take() else { break };
             sched::give_way();
-            if self.carry_table(self.tables[index], to) {
-                frames += 1;
-                target = targets.next();
-            }
+            moved += usize::from(self.carry_table(self.tables[index], to));
         }
         self.items.clear();
         self.tables.clear();
@@ -337,12 +310,9 @@ impl Mover {
         self.shown.clear();
         self.of_files.clear();
         // Last, because it may sleep.
-        // SAFETY: the frames of `to` are allocated for this batch, and those from `frames` on are
-        // not used yet. The caller learns how many are used now.
-        let exchanged = unsafe { ballooned::exchange(&self.ballooned, &to[frames..]) };
+        moved += ballooned::exchange(&self.ballooned, to);
         self.ballooned.clear();
-        self.unmoved += exchanged.used - exchanged.left;
-        frames + exchanged.used
+        moved
     }
 
     /// Takes pages of files that are mapped out of all page tables, neighbours together.
@@ -464,8 +434,8 @@ impl Mover {
         self.searched = (family.number(), clock::now());
     }
 
-    /// Moves a page table to the unused frame `to`. Returns `false` if its space is not found.
-    fn carry_table(&mut self, from: Frame, to: Frame) -> bool {
+    /// Moves a page table to `to`. Returns `false` if its space is not found.
+    fn carry_table(&mut self, from: Frame, to: Target) -> bool {
         let owner = Owner(Descriptor::get(from).owner());
         if !owner.is_known() {
             return false;
@@ -473,8 +443,7 @@ impl Mover {
         let Some(family) = self.family_of(owner) else {
             return false;
         };
-        // SAFETY: the target is the caller's and not in use. It is given back where it is not used.
-        let mut target = Some(unsafe { TableFrame::from_allocated(to) });
+        let mut target = Some(TableFrame::of_target(to));
         // A table has one space.
         family.ask(owner, |space| {
             if let Some(to) = target.take() {
@@ -483,11 +452,7 @@ impl Mover {
             }
             true
         });
-        let moved = target.is_none();
-        if let Some(unused) = target {
-            unused.into_allocated();
-        }
-        moved
+        target.is_none()
     }
 
     fn family_of(&mut self, owner: Owner) -> Option<Arc<Family>> {
@@ -573,37 +538,28 @@ impl Mover {
         })
     }
 
-    /// Moves the frame of `item` to the frame `to`, unless one of its entries was used after it was
-    /// parked. Returns whether the frame moved.
-    fn carry(&self, item: &Item, to: Frame) -> bool {
+    /// Moves the frame of `item` to `to`, unless one of its entries was used after it was parked.
+    /// Returns whether the frame moved.
+    fn carry(&self, item: &Item, to: Target) -> bool {
         let entries = &self.parked[item.entries.clone()];
+        let to = FrameRef::of_target(to, Kind::Anonymous);
         let carried = Carried {
             mover: self,
             item,
             entries,
             to,
         };
-        let copied = carry::carry(&carried, entries.len());
-        let target = Descriptor::get(to);
-        if copied == 0 {
-            if target.kind().is_some() {
-                // It was copied for nothing.
-                target.clear();
-                percpu::subtract(Kind::Anonymous.count(), 1);
-            }
-            return false;
-        }
-        memmap::release(to);
-        true
+        carry::carry(&carried, entries.len()) != 0
     }
 }
 
-/// A frame of private memory during its move to the frame `to`.
+/// A frame of private memory during its move to the frame `to`, to which it has a reference until
+/// all entries are done.
 struct Carried<'a> {
     mover: &'a Mover,
     item: &'a Item,
     entries: &'a [Parked],
-    to: Frame,
+    to: FrameRef,
 }
 
 impl Moving for Carried<'_> {
@@ -622,27 +578,20 @@ impl Moving for Carried<'_> {
     fn copy(&self) {
         // SAFETY: the target is the caller's. The other may be freed by now, if its program ended;
         // then the copy is not used. It is RAM in any case.
-        unsafe { copy_page(frame_ptr(self.to), frame_ptr(self.item.frame)) };
-        let target = Descriptor::get(self.to);
-        // One reference is ours until all entries are done.
-        target.take(Kind::Anonymous, Order::BASE);
-        target.set_owner(self.item.owner.0);
-        percpu::add(Kind::Anonymous.count(), 1);
+        unsafe { copy_page(self.to.as_ptr(), frame_ptr(self.item.frame)) };
+        self.to.set_owner(self.item.owner.0);
     }
 
     fn exchange(&self, entry: usize) -> bool {
         let parked = &self.entries[entry];
-        let target = Descriptor::get(self.to);
-        target.get_reference();
-        let shown = self
-            .mover
-            .replace(parked, parked.before & !ADDRESS | self.to.address());
-        if shown {
-            memmap::release(self.item.frame);
-        } else {
-            // Ours is left.
-            target.put();
+        // The entry's reference comes before the entry.
+        let reference = self.to.clone_of_base();
+        let entry = parked.before & !ADDRESS | self.to.address();
+        if !self.mover.replace(parked, entry) {
+            return false;
         }
-        shown
+        let _ = reference.into_counted();
+        memmap::release(self.item.frame);
+        true
     }
 }

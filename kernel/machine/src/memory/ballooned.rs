@@ -15,8 +15,8 @@
 use super::allocator::allocator;
 use super::frame::FrameRef;
 use super::helpers::HELPERS;
-pub use super::helpers::Targets;
 use super::memmap::{self, Descriptor, Kind};
+use super::targets::{Target, Targets};
 use crate::arch::header::HEADER;
 use crate::sync::SpinLock;
 use core::num::NonZero;
@@ -43,6 +43,12 @@ impl BalloonFrame {
         let number = number_of(frame.frame())?;
         let _ = frame.into_counted();
         Some(Self(number))
+    }
+
+    /// Puts `target` into use for the balloon. Returns `None` and frees the frame if the balloon
+    /// cannot hold it.
+    pub fn of_target(target: Target) -> Option<Self> {
+        Self::new(FrameRef::of_target(target, Kind::Balloon))
     }
 
     fn frame(&self) -> Frame {
@@ -161,47 +167,15 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> Option<Ballooned<BalloonFr
     Some(Ballooned::new(BalloonFrame(number)))
 }
 
-/// The result of an exchange of frames of the balloon for others.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub struct Exchanged {
-    /// The number of unused frames that are in use now, from the first on. The others stay the
-    /// caller's.
-    pub used: usize,
-    /// The number of frames that have left the balloon. Less than `used` if the device was slow, or
-    /// if frames left the balloon otherwise in that time.
-    pub left: usize,
-}
-
-impl Targets<'_> {
-    /// Takes the next frame. Returns `None` if none is left, or if the balloon cannot hold it.
-    pub fn take(&mut self) -> Option<BalloonFrame> {
-        let &frame = self.frames.get(self.used)?;
-        let _ = number_of(frame)?;
-        self.used += 1;
-        // SAFETY: only `exchange` makes this value, whose caller has allocated the frame and does
-        // not use it. Each frame is taken once.
-        BalloonFrame::new(unsafe { FrameRef::from_allocated(frame, Kind::Balloon) })
-    }
-}
-
-/// Exchanges the frames `from` of the balloon for frames of `to`: the host gets the new ones, and
-/// the old ones are freed. Skips frames of `from` that are not in the list. Does nothing if the
-/// device is busy. May sleep for some milliseconds. The caller holds no spin lock.
+/// Exchanges the frames `from` of the balloon for `to`: the host gets the new ones, and the old ones
+/// are freed. Skips frames of `from` that are not in the list. Does nothing if the device is busy.
+/// May sleep for some milliseconds. The caller holds no spin lock.
 ///
-/// # Safety
-/// The caller has allocated the frames of `to`, and nothing uses them. Those that the result counts
-/// as used are not the caller's any more.
-pub unsafe fn exchange(from: &[Frame], to: &[Frame]) -> Exchanged {
+/// Returns the number of frames that have left the balloon. That is less than the number of targets
+/// taken if the device was slow, or if frames left the balloon otherwise in that time.
+pub fn exchange(from: &[Frame], to: &mut Targets) -> usize {
     if from.is_empty() {
-        return Exchanged::default();
+        return 0;
     }
-    let mut targets = Targets {
-        frames: to,
-        used: 0,
-    };
-    let left = (HELPERS.exchange_ballooned)(from, &mut targets);
-    Exchanged {
-        used: targets.used,
-        left,
-    }
+    (HELPERS.exchange_ballooned)(from, to)
 }

@@ -4,6 +4,7 @@ use super::clear::{clear_allocated, copy_page};
 use super::hugetlb;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
+use super::targets::Target;
 use crate::arch::layout::PAGE_SIZE;
 use core::fmt;
 use core::ptr::NonNull;
@@ -237,8 +238,14 @@ impl FrameRef {
     ///
     /// # Safety
     /// The caller has allocated the frame, and it has no other user.
-    pub unsafe fn from_allocated(frame: Frame, kind: Kind) -> Self {
+    pub(super) unsafe fn from_allocated(frame: Frame, kind: Kind) -> Self {
         Self::take(percpu::this(), frame, kind)
+    }
+
+    /// Puts `target` into use as one for the use `kind`, and returns the first reference to it.
+    #[inline]
+    pub fn of_target(target: Target, kind: Kind) -> Self {
+        Self::take(percpu::this(), target.into_frame(), kind)
     }
 
     /// Fills the bytes `offset..offset + len` of the frame with zeros.

@@ -1,27 +1,8 @@
 //! The functions of the upper half that free memory when it is short.
 
+use super::targets::Targets;
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
-
-/// The unused frames that an exchange may put into the balloon, in order.
-#[derive(Debug)]
-pub struct Targets<'a> {
-    pub(super) frames: &'a [Frame],
-    /// The number of frames that were taken, from the first on.
-    pub(super) used: usize,
-}
-
-impl Targets<'_> {
-    /// Returns the number of frames, those that were taken included.
-    pub fn frames(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// Returns the number of frames that were taken.
-    pub fn used(&self) -> usize {
-        self.used
-    }
-}
 
 /// The functions of the upper half that memory management calls, mostly when an allocation finds no
 /// free memory. [`define_memory_helpers!`](crate::define_memory_helpers) makes a static of this
@@ -60,7 +41,7 @@ pub struct Helpers {
     /// Exchanges frames of the balloon for others, see
     /// [`ballooned::exchange`](super::ballooned::exchange). Returns the number of frames that have
     /// left the balloon. May sleep.
-    pub exchange_ballooned: fn(&[Frame], &mut Targets<'_>) -> usize,
+    pub exchange_ballooned: fn(&[Frame], &mut Targets) -> usize,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
     /// Returns whether the memory of a process that has ended is still being freed.

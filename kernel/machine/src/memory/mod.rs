@@ -25,6 +25,7 @@ pub mod reporting;
 mod stack;
 pub mod stats;
 mod tables;
+pub mod targets;
 mod vmemmap;
 pub mod zero_block;
 

@@ -465,7 +465,7 @@ pub fn free(frame: Frame, order: Order) {
 
 /// Counts `frames` as allocated single frames, for a caller that has allocated them without this
 /// CPU's cache. Checks or clears the frames if a boot option requests that (`hardening`).
-pub fn count_taken(frames: &[Frame]) {
+pub(super) fn count_taken(frames: &[Frame]) {
     let this = this();
     for &frame in frames {
         this.count_allocated(frame, Order::BASE);

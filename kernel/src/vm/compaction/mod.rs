@@ -13,11 +13,12 @@ use super::moving::{BATCH, Mover};
 use core::time::Duration;
 use ebb_mm::{
     BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, HostPlan,
-    Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneId,
+    Order, PAGEBLOCK_FRAMES, ZoneId,
 };
 use logic::errno::Errno;
 use machine::arch::clock;
 use machine::memory::memmap::Descriptor;
+use machine::memory::targets::Targets;
 use machine::memory::{allocator, percpu};
 use machine::sched;
 use machine::sync::{Mutex, MutexGuard};
@@ -169,24 +170,13 @@ fn empty(
 
 /// Moves the frames `from`. Returns `false` if there is no room for them.
 fn move_out(zone: ZoneId, by: Compacts, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
-    let mut to = [Frame::new(0); BATCH];
-    let to = &mut to[..from.len()];
-    let mut found = compactor(zone).targets(allocator(), by, to);
-    percpu::count_taken(&to[..found]);
-    while room == Room::Anywhere && found < to.len() {
-        let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Keep);
-        let Ok(frame) = percpu::allocate(request) else {
-            break;
-        };
-        to[found] = frame;
-        found += 1;
+    let mut to = Targets::find(&mut compactor(zone), by, from.len());
+    if room == Room::Anywhere {
+        to.fill(from.len());
     }
-    let roomy = found == to.len();
-    let used = mover.run(&from[..found], &to[..found]);
-    for &frame in &to[used..found] {
-        percpu::free(frame, Order::BASE);
-    }
-    roomy
+    let found = to.left();
+    mover.run(&from[..found], to);
+    found == from.len()
 }
 
 /// Empties the cheapest block of a zone, if no more than `dearest` of its frames are in use.

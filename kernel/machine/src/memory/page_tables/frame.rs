@@ -6,6 +6,7 @@ use crate::arch::pte::{ADDRESS, unused_before};
 use crate::memory::clear_page;
 use crate::memory::memmap::{self, Descriptor, Kind, frame_ptr};
 use crate::memory::percpu;
+use crate::memory::targets::Target;
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
 /// A frame for a page table, with any content. Dropping it frees the frame.
@@ -27,27 +28,21 @@ impl TableFrame {
     fn of_mobility(mobility: Mobility) -> Result<Self, AllocError> {
         let request = Request::new(Order::BASE, mobility).reserve(Reserve::Keep);
         let frame = percpu::allocate(request)?;
-        // SAFETY: the frame was just allocated.
-        Ok(unsafe { Self::from_allocated(frame) })
+        Ok(Self::take(frame))
     }
 
-    /// Returns a value that owns `frame`, with any content.
-    ///
-    /// # Safety
-    /// The frame is an allocated block of order 0 that is not in use, and the caller gives it away.
+    /// Puts `target` into use for a page table.
     #[must_use]
+    pub fn of_target(target: Target) -> Self {
+        Self::take(target.into_frame())
+    }
+
+    /// Puts `frame`, which was just allocated, into use.
     #[inline]
-    pub unsafe fn from_allocated(frame: Frame) -> Self {
+    fn take(frame: Frame) -> Self {
         percpu::add(Kind::PageTable.count(), 1);
         Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
         Self(frame)
-    }
-
-    /// Returns the frame to the caller, allocated and not in use, as it was passed to
-    /// [`Self::from_allocated`].
-    pub fn into_allocated(self) {
-        Descriptor::get(self.into_frame()).clear();
-        percpu::subtract(Kind::PageTable.count(), 1);
     }
 
     /// Returns the owner of the table that `entry`, of an upper level, led to.
