@@ -161,10 +161,14 @@ impl State {
         };
         let same = matches!(self.tables.region(start), Region::Table(table) if is_parked(table));
         let area = self.areas.find(start).filter(|_| same);
-        let (Some(area), Some((table, slot))) = (area, self.tables.tree.take_table(start)) else {
+        let rights = match area {
+            Some(area) => entry_flags(area.flags) | store_flags(area.flags),
+            None => return Err(Errno::EAGAIN),
+        };
+        // All its references are released later, by `before`.
+        let Some((table, slot)) = self.tables.tree.take_table(start) else {
             return Err(Errno::EAGAIN);
         };
-        let rights = entry_flags(area.flags) | store_flags(area.flags);
         let block = supply.block.into_counted();
         Descriptor::get(block).set_owner(space.owner_of(start).0);
         tlb::flush(&space.cpus, start..start + 1);

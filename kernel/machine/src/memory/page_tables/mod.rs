@@ -100,6 +100,59 @@ pub enum Leaf<'t> {
 }
 
 /// The page tables of one address space. The upper half of the root maps the kernel.
+///
+/// A reference to an entry ends with the lock under which it was found. This compiles:
+///
+/// ```no_run
+/// use core::sync::atomic::{AtomicU64, Ordering};
+/// use machine::memory::page_tables::{Leaf, Tree};
+/// use machine::sync::SpinLock;
+///
+/// /// Returns the value of the entry for `address`.
+/// fn value(lock: &SpinLock<Tree>, address: u64) -> u64 {
+///     let tree = lock.lock();
+///     let Leaf::Page(entry) = tree.leaf(address) else {
+///         return 0;
+///     };
+///     let value = entry.load(Ordering::Relaxed);
+///     drop(tree);
+///     value
+/// }
+/// ```
+///
+/// But not if the lock is dropped first:
+///
+/// ```compile_fail,E0505
+/// use core::sync::atomic::{AtomicU64, Ordering};
+/// use machine::memory::page_tables::{Leaf, Tree};
+/// use machine::sync::SpinLock;
+///
+/// /// Returns the value of the entry for `address`.
+/// fn value(lock: &SpinLock<Tree>, address: u64) -> u64 {
+///     let tree = lock.lock();
+///     let Leaf::Page(entry) = tree.leaf(address) else {
+///         return 0;
+///     };
+///     drop(tree);
+///     entry.load(Ordering::Relaxed)
+/// }
+/// ```
+///
+/// No table is taken out while there is a reference to it:
+///
+/// ```compile_fail,E0502
+/// use core::sync::atomic::Ordering;
+/// use machine::memory::page_tables::{Region, Tree};
+///
+/// /// Takes out the table of a region, and returns the value of its first entry.
+/// fn first(tree: &mut Tree, address: u64) -> u64 {
+///     let Region::Table(table) = tree.region(address) else {
+///         return 0;
+///     };
+///     drop(tree.take_table(address));
+///     table[0].load(Ordering::Relaxed)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Tree {
     root: Frame,
