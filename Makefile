@@ -123,7 +123,7 @@ translations-test: build ## what QEMU's buffer of translations costs and saves o
 kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest and for 4
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
 
-LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic
+LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic -p ebb-kernel-machine
 .PHONY: test test-rest test-all lint test-units test-models test-crates test-command test-linux test-guests test-long
 # A comma joins steps that run one after the other; the others run beside them.
 TEST_STEPS = test-units,test-linux lint,fuzz,test-command
