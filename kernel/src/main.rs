@@ -94,7 +94,6 @@ machine::define_memory_helpers!(Helpers {
     take_gib: vm::compaction::gib::take,
     relieve_soon: vm::compaction::daemon::relieve_soon,
     deflate: drivers::balloon::deflate_on_oom,
-    exchange_ballooned: drivers::balloon::exchange,
     stalled: |work| {
         let _stalls = sched::pressure::memory_stall();
         work();

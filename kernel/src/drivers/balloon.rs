@@ -155,6 +155,7 @@ pub(super) fn add(found: Found) {
             if DRIVER.set(SpinLock::new(device)).is_err() {
                 console!("balloon: a second device is left alone");
             }
+            ballooned::set_exchange(exchange);
         }
         Err(error) => console!("balloon: {error}"),
     }
@@ -408,7 +409,7 @@ fn deflate(driver: &SpinLock<Device>, frames: u32) -> Result<u32, BalloonError> 
 /// Sleeps without a lock while the device works on a request, for `EXCHANGE_PATIENCE` at most. If
 /// the device takes longer, the driver keeps the pages of the request until the answer. Then the
 /// thread finishes the request and brings the balloon back to its size.
-pub fn exchange(from: &[Frame], to: &mut Targets) -> usize {
+fn exchange(from: &[Frame], to: &mut Targets) -> usize {
     let Some(driver) = DRIVER.get() else { return 0 };
     let count = to.left();
     let mut pages = ExchangedPages {

@@ -14,11 +14,10 @@
 
 use super::allocator::allocator;
 use super::frame::FrameRef;
-use super::helpers::HELPERS;
 use super::memmap::{self, Descriptor, Kind};
 use super::targets::{Target, Targets};
 use crate::arch::header::HEADER;
-use crate::sync::SpinLock;
+use crate::sync::{Once, SpinLock};
 use core::num::NonZero;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_balloon::{Ballooned, OwnedPage, Pfn};
@@ -167,15 +166,28 @@ fn unlink(first: &mut Option<Frame>, frame: Frame) -> Option<Ballooned<BalloonFr
     Some(Ballooned::new(BalloonFrame(number)))
 }
 
-/// Exchanges the frames `from` of the balloon for `to`: the host gets the new ones, and the old ones
-/// are freed. Skips frames of `from` that are not in the list. Does nothing if the device is busy.
-/// May sleep for some milliseconds. The caller holds no spin lock.
+/// The function of the balloon's driver that exchanges the frames of the first slice for targets.
+/// Returns the number of frames that have left the balloon.
+type Exchange = fn(&[Frame], &mut Targets) -> usize;
+
+/// Set once there is a driver.
+static EXCHANGE: Once<Exchange> = Once::new();
+
+/// Sets the function by which [`exchange`] reaches the balloon's driver. Only the first call has an
+/// effect.
+pub fn set_exchange(exchange: Exchange) {
+    let _ = EXCHANGE.set(exchange);
+}
+
+/// Exchanges the frames `from` of the balloon for `to`: the host gets the new ones, and the old
+/// ones are freed. Skips frames of `from` that are not in the list. Does nothing if the device is
+/// busy. May sleep for some milliseconds. The caller holds no spin lock.
 ///
 /// Returns the number of frames that have left the balloon. That is less than the number of targets
 /// taken if the device was slow, or if frames left the balloon otherwise in that time.
 pub fn exchange(from: &[Frame], to: &mut Targets) -> usize {
-    if from.is_empty() {
-        return 0;
+    match EXCHANGE.get() {
+        Some(exchange) if !from.is_empty() => exchange(from, to),
+        _ => 0,
     }
-    (HELPERS.exchange_ballooned)(from, to)
 }

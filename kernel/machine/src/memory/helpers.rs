@@ -1,6 +1,5 @@
 //! The functions of the upper half that free memory when it is short.
 
-use super::targets::Targets;
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
 
@@ -38,10 +37,6 @@ pub struct Helpers {
     /// Takes up to the given number of frames back from the balloon. Returns the number taken. May
     /// sleep.
     pub deflate: fn(u32) -> u32,
-    /// Exchanges frames of the balloon for others, see
-    /// [`ballooned::exchange`](super::ballooned::exchange). Returns the number of frames that have
-    /// left the balloon. May sleep.
-    pub exchange_ballooned: fn(&[Frame], &mut Targets) -> usize,
     /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
     /// Returns whether the memory of a process that has ended is still being freed.

@@ -1,6 +1,6 @@
 //! Page tables in reserve.
 
-use super::TableFrame;
+use super::frame::TableFrame;
 use crate::memory::memmap::Descriptor;
 use core::cell::Cell;
 use ebb_mm::Frame;

@@ -1,6 +1,6 @@
 //! Frames for page tables.
 
-use super::Table;
+use super::table::Table;
 use crate::arch::layout::phys_to_virt;
 use crate::arch::pte::{ADDRESS, unused_before};
 use crate::memory::clear_page;

@@ -1,7 +1,7 @@
 //! Entries of the levels above the last one.
 
 use super::frame::TableFrame;
-use super::{Table, leads_to_table};
+use super::table::{Table, leads_to_table};
 use crate::arch::layout::phys_to_virt;
 use crate::arch::pte::{ADDRESS, LARGE, PRESENT};
 use core::sync::atomic::{AtomicU64, Ordering};
