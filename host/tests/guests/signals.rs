@@ -79,6 +79,34 @@ fn a_guest_that_hangs_ends_too() {
     eventually("the end of QEMU", || (!is_alive(qemu)).then_some(()));
 }
 
+/// Stops `ebb` while the guest's kernel writes messages, so that the socket of its console fills.
+#[test]
+fn messages_of_the_kernel_wait_for_an_ebb_that_gets_no_cpu() {
+    const MESSAGES: u32 = 300;
+    let script = format!(
+        "(sleep 1; i=0; while [ $i -lt {MESSAGES} ]; do echo \"message $i.\" > /dev/kmsg; i=$((i + 1)); done; echo written) &"
+    );
+    let mut guest = Running::start(&["--verbose"], &format!("{script} :"));
+    // The messages begin while ebb is stopped, or soon after.
+    for _ in 0..8 {
+        guest.signal("STOP");
+        thread::sleep(Duration::from_millis(300));
+        guest.signal("CONT");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut line = String::new();
+    guest.stdout.read_line(&mut line).expect("a line");
+    assert_eq!(line, "written\n");
+    guest.signal("TERM");
+    let (_, said) = guest.end();
+    for number in 0..MESSAGES {
+        assert!(
+            said.contains(&format!(" message {number}.\n")),
+            "{number}: {said}"
+        );
+    }
+}
+
 #[test]
 fn a_program_that_takes_its_time_to_end_has_it() {
     let end = || {
