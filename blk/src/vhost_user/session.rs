@@ -161,18 +161,7 @@ impl Session {
         let known = message.code.known();
         let mut fields = Fields(&message.body);
         let files = message.files;
-        let takes_files = matches!(
-            known,
-            Some(
-                FrontendReq::SET_MEM_TABLE
-                    | FrontendReq::SET_LOG_BASE
-                    | FrontendReq::SET_VRING_KICK
-                    | FrontendReq::SET_VRING_CALL
-                    | FrontendReq::SET_VRING_ERR
-                    | FrontendReq::SET_INFLIGHT_FD
-            )
-        );
-        if !files.is_empty() && !takes_files {
+        if !files.is_empty() && !takes_files(known) {
             let count = files.len();
             return Err(disconnect(format!(
                 "{count} descriptors, which it does not take"
@@ -218,14 +207,7 @@ impl Session {
                 return Ok(number(Device::queue_num()));
             }
             Some(FrontendReq::SET_MEM_TABLE) => {
-                let regions = fields.regions()?;
-                if regions.len() != files.len() {
-                    let (regions, count) = (regions.len(), files.len());
-                    return Err(disconnect(format!(
-                        "{regions} regions of memory with {count} descriptors"
-                    )));
-                }
-                device.set_mem_table(&regions, files)?;
+                set_mem_table(device, fields, files)?;
             }
             Some(FrontendReq::SET_VRING_NUM) => {
                 fields.are(8)?;
@@ -236,33 +218,13 @@ impl Session {
                 device.set_vring_base(fields.u32(), fields.u32())?;
             }
             Some(FrontendReq::GET_VRING_BASE) => {
-                fields.are(8)?;
-                let index = fields.u32();
-                let base = device
-                    .get_vring_base(index)
-                    .map_err(MessageError::Disconnect)?;
-                let told = [index, base.into()].map(u32::to_ne_bytes).concat();
-                return Ok(Reply::Told(told, None));
+                return get_vring_base(device, fields);
             }
             Some(FrontendReq::SET_VRING_ADDR) => {
-                fields.are(40)?;
-                let (index, flags) = (fields.u32(), fields.u32());
-                let (descriptor, used, available) = (fields.u64(), fields.u64(), fields.u64());
-                let log = fields.u64();
-                let known = VhostUserVringAddrFlags::from_bits(flags);
-                let known = known.ok_or_else(|| disconnect(format!("flags {flags:#x}")))?;
-                device.set_vring_addr(index, known, descriptor, used, available, log)?;
+                set_vring_addr(device, fields)?;
             }
             Some(FrontendReq::SET_VRING_ENABLE) => {
-                fields.are(8)?;
-                if self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-                    return Err(disconnect("the protocol's features were not agreed to"));
-                }
-                let (index, state) = (fields.u32(), fields.u32());
-                if state > 1 {
-                    return Err(disconnect(format!("state {state}; 0 and 1 there are")));
-                }
-                device.set_vring_enable(index, state == 1)?;
+                self.set_vring_enable(device, fields)?;
             }
             Some(FrontendReq::SET_VRING_KICK) => {
                 let (index, file) = fields.ring(files)?;
@@ -278,12 +240,7 @@ impl Session {
             }
             Some(FrontendReq::GET_CONFIG) => {
                 self.need(Feature::CONFIG)?;
-                let (offset, size, flags) = fields.config()?;
-                let bytes = device.config(offset, size);
-                let fits = bytes.len() == size as usize;
-                let told = [offset, if fits { size } else { 0 }, flags].map(u32::to_ne_bytes);
-                let bytes = if fits { bytes } else { Vec::new() };
-                return Ok(Reply::Told([told.concat(), bytes].concat(), None));
+                return get_config(device, fields);
             }
             Some(FrontendReq::SET_CONFIG) => {
                 self.need(Feature::CONFIG)?;
@@ -293,19 +250,7 @@ impl Session {
             }
             Some(FrontendReq::GET_INFLIGHT_FD) => {
                 self.need(Feature::INFLIGHT_SHMFD)?;
-                let asked = fields.inflight()?;
-                let made = device
-                    .get_inflight_fd(&asked)
-                    .map_err(MessageError::Disconnect)?;
-                let (area, file) = made;
-                let told = [
-                    &area.mmap_size.to_ne_bytes()[..],
-                    &area.mmap_offset.to_ne_bytes(),
-                    &area.num_queues.to_ne_bytes(),
-                    &area.queue_size.to_ne_bytes(),
-                    &[0; 4],
-                ];
-                return Ok(Reply::Told(told.concat(), Some(file)));
+                return get_inflight_fd(device, fields);
             }
             Some(FrontendReq::SET_INFLIGHT_FD) => {
                 self.need(Feature::INFLIGHT_SHMFD)?;
@@ -324,12 +269,112 @@ impl Session {
         }
         Ok(Reply::Done)
     }
+
+    /// Enables or disables the ring that `fields` names. Fails with `Disconnect` if the front-end has
+    /// not set the bit of the protocol's features, or if `fields` are malformed.
+    fn set_vring_enable(
+        &self,
+        device: &mut Device,
+        mut fields: Fields<'_>,
+    ) -> Result<(), MessageError> {
+        fields.are(8)?;
+        if self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+            return Err(disconnect("the protocol's features were not agreed to"));
+        }
+        let (index, state) = (fields.u32(), fields.u32());
+        if state > 1 {
+            return Err(disconnect(format!("state {state}; 0 and 1 there are")));
+        }
+        device.set_vring_enable(index, state == 1)
+    }
 }
 
 impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
+}
+
+/// Returns whether messages of the kind `known` may carry descriptors.
+fn takes_files(known: Option<FrontendReq>) -> bool {
+    matches!(
+        known,
+        Some(
+            FrontendReq::SET_MEM_TABLE
+                | FrontendReq::SET_LOG_BASE
+                | FrontendReq::SET_VRING_KICK
+                | FrontendReq::SET_VRING_CALL
+                | FrontendReq::SET_VRING_ERR
+                | FrontendReq::SET_INFLIGHT_FD
+        )
+    )
+}
+
+/// Gives `device` the guest's memory, one descriptor in `files` for each region in `fields`. Fails
+/// with `Disconnect` if their numbers differ.
+fn set_mem_table(
+    device: &mut Device,
+    mut fields: Fields<'_>,
+    files: Vec<File>,
+) -> Result<(), MessageError> {
+    let regions = fields.regions()?;
+    if regions.len() != files.len() {
+        let (regions, count) = (regions.len(), files.len());
+        return Err(disconnect(format!(
+            "{regions} regions of memory with {count} descriptors"
+        )));
+    }
+    device.set_mem_table(&regions, files)
+}
+
+/// Tells `device` the addresses of the parts of one ring. Fails with `Disconnect` if `fields` have
+/// another length or an unknown flag.
+fn set_vring_addr(device: &mut Device, mut fields: Fields<'_>) -> Result<(), MessageError> {
+    fields.are(40)?;
+    let (index, flags) = (fields.u32(), fields.u32());
+    let (descriptor, used, available) = (fields.u64(), fields.u64(), fields.u64());
+    let log = fields.u64();
+    let known = VhostUserVringAddrFlags::from_bits(flags);
+    let known = known.ok_or_else(|| disconnect(format!("flags {flags:#x}")))?;
+    device.set_vring_addr(index, known, descriptor, used, available, log)
+}
+
+/// Stops the ring that `fields` names, and answers with the index at which it is to go on.
+fn get_vring_base(device: &mut Device, mut fields: Fields<'_>) -> Result<Reply, MessageError> {
+    fields.are(8)?;
+    let index = fields.u32();
+    let base = device
+        .get_vring_base(index)
+        .map_err(MessageError::Disconnect)?;
+    let told = [index, base.into()].map(u32::to_ne_bytes).concat();
+    Ok(Reply::Told(told, None))
+}
+
+/// Answers with the part of the configuration space that `fields` names.
+fn get_config(device: &Device, mut fields: Fields<'_>) -> Result<Reply, MessageError> {
+    let (offset, size, flags) = fields.config()?;
+    let bytes = device.config(offset, size);
+    let fits = bytes.len() == size as usize;
+    let told = [offset, if fits { size } else { 0 }, flags].map(u32::to_ne_bytes);
+    let bytes = if fits { bytes } else { Vec::new() };
+    Ok(Reply::Told([told.concat(), bytes].concat(), None))
+}
+
+/// Answers with new memory for the requests in flight: its description and its descriptor.
+fn get_inflight_fd(device: &Device, mut fields: Fields<'_>) -> Result<Reply, MessageError> {
+    let asked = fields.inflight()?;
+    let made = device
+        .get_inflight_fd(&asked)
+        .map_err(MessageError::Disconnect)?;
+    let (area, file) = made;
+    let told = [
+        &area.mmap_size.to_ne_bytes()[..],
+        &area.mmap_offset.to_ne_bytes(),
+        &area.num_queues.to_ne_bytes(),
+        &area.queue_size.to_ne_bytes(),
+        &[0; 4],
+    ];
+    Ok(Reply::Told(told.concat(), Some(file)))
 }
 
 /// Makes an error that ends the connection, for the reason `why`.

@@ -24,8 +24,8 @@ use crate::confine::{self, Privileges};
 use crate::failure::{Failure, describe};
 use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
+use crate::qemu::{BootFiles, GuestRam, Spec, Vcpus, Vm};
 use crate::qemu::{End, Ended, Monitor, Qemu};
-use crate::qemu::{Spec, Vm};
 use crate::reclaim::{self, FreeMemory, PauseWatcher, ReclaimQueue, ReclaimTargets};
 use crate::registry::{Facts as GuestFacts, Mapper, Published, Registration, RunParts};
 use crate::streams::{Control, feed, input_is_empty};
@@ -197,6 +197,43 @@ enum Attempt {
     },
 }
 
+/// A guest whose QEMU runs, with the threads that carry its streams.
+///
+/// The order of the fields is the order in which they are dropped if the run fails: the terminal is
+/// the user's again before QEMU is killed.
+struct Running {
+    monitor: JoinHandle<End>,
+    /// `None` if the guest's kernel does not show its metadata.
+    free_memory: Option<Arc<FreeMemory>>,
+    /// The thread that receives the files of `--out`. `None` without that option.
+    copier: Option<JoinHandle<Copied>>,
+    outputs: Outputs,
+    raw: Held,
+    console: JoinHandle<()>,
+    log: Arc<Log>,
+    control: Arc<Control>,
+    guest: Arc<dyn Guest>,
+    vcpus: Arc<Vcpus>,
+    qemu: Qemu,
+}
+
+/// The parts of a started VM that [`Session::serve`] hands to the services.
+struct VmParts {
+    boot_files: BootFiles,
+    second_monitor: UnixStream,
+    ram: Arc<GuestRam>,
+}
+
+/// The services of a running guest, and the watch that samples it.
+struct Served {
+    registration: Option<Registration>,
+    pressure: Option<Pressure>,
+    /// The second monitor with `--icount`, which does not use it. It stays open until the guest has
+    /// ended.
+    unused_monitor: Option<UnixStream>,
+    watch: Watch,
+}
+
 impl<'a> Session<'a> {
     fn new(options: &'a RunOptions, plan: &Plan<'a>, choice: &'a Choice) -> Result<Self, Failure> {
         let timeline = options
@@ -365,6 +402,41 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Fails if QEMU, a thread or a port of the guest cannot be set up.
     fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
+        let (mut running, parts) = self.start(plan, archive)?;
+        let Served {
+            unused_monitor: _open,
+            pressure,
+            registration,
+            mut watch,
+        } = self.serve(plan, &running, parts)?;
+        let spec = &plan.spec;
+        let boot_limits = plan.kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
+        let Running {
+            qemu,
+            outputs,
+            control,
+            ..
+        } = &mut running;
+        let seen = watch.until_end(qemu, outputs, control, self.deadline, boot_limits)?;
+        // Removes the control socket before a signal may end `ebb` immediately.
+        drop(registration);
+        running.vcpus.end();
+        drop(pressure);
+        running.control.end();
+        Ok(match seen {
+            WatchEnd::Hung => Attempt::Hung {
+                console: self.give_up(running, watch),
+            },
+            WatchEnd::Ended(how) => Attempt::Ended(self.conclude(spec, running, watch, how)),
+        })
+    }
+
+    /// Starts QEMU and the threads that carry the guest's streams and serve its requests for files.
+    /// Returns the running guest, and the parts of the VM for [`Self::serve`].
+    ///
+    /// # Errors
+    /// Fails if QEMU, a thread or a port of the guest cannot be set up. QEMU is killed then.
+    fn start(&mut self, plan: &Plan<'_>, archive: &File) -> Result<(Running, VmParts), Failure> {
         let Plan {
             spec,
             kernel,
@@ -466,34 +538,79 @@ impl<'a> Session<'a> {
         let monitor = spawn("monitor", move || {
             Monitor::wait_for_end(monitor, &handle, &told, |answer| learner.learn(answer))
         })?;
+        let running = Running {
+            monitor,
+            free_memory,
+            copier,
+            outputs,
+            raw,
+            console,
+            log,
+            control,
+            guest,
+            vcpus,
+            qemu,
+        };
+        let parts = VmParts {
+            boot_files,
+            second_monitor,
+            ram,
+        };
+        Ok((running, parts))
+    }
 
+    /// Starts what the host does with the `running` guest's memory, and what other commands of
+    /// `ebb` ask it. The returned watch has not taken a sample yet.
+    ///
+    /// # Errors
+    /// Fails if a thread or descriptor for stopping the guest's CPUs or for asking the guest cannot
+    /// be had.
+    fn serve(
+        &mut self,
+        plan: &Plan<'_>,
+        running: &Running,
+        parts: VmParts,
+    ) -> Result<Served, Failure> {
+        let (spec, kernel, options) = (&plan.spec, plan.kernel, self.options);
+        let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
+        let Running {
+            free_memory,
+            control,
+            guest,
+            vcpus,
+            ..
+        } = running;
+        let VmParts {
+            boot_files,
+            second_monitor,
+            ram,
+        } = parts;
         // With `--icount` the figures must not depend on what the host does.
         let taken = free_memory.clone().filter(|_| !spec.icount);
         let pause_watcher = PauseWatcher::start(
-            Arc::clone(&vcpus),
+            Arc::clone(vcpus),
             Arc::clone(&ram),
-            Arc::clone(&guest),
+            Arc::clone(guest),
             taken,
             options.give_back(),
             verbose.clone(),
         );
         let pause_watcher = pause_watcher.map_err(Failure::setup("following the guest"))?;
-        let reclaim_queue = if spec.icount {
-            None
+        let (reclaim_queue, unused_monitor) = if spec.icount {
+            (None, Some(second_monitor))
         } else {
             let targets = ReclaimTargets {
                 kernel: kernel.kind(),
-                guest: Arc::clone(&guest),
-                control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
+                guest: Arc::clone(guest),
+                control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(control)),
                 free_memory: free_memory.clone(),
                 pause_watcher: Arc::clone(&pause_watcher),
                 monitor: second_monitor,
                 shown: verbose.clone(),
             };
             let reclaim_queue = ReclaimQueue::start(targets);
-            Some(Arc::new(
-                reclaim_queue.map_err(Failure::setup("asking the guest"))?,
-            ))
+            let reclaim_queue = reclaim_queue.map_err(Failure::setup("asking the guest"))?;
+            (Some(Arc::new(reclaim_queue)), None)
         };
         let watched = reclaim_queue.as_ref().zip(self.watcher.as_ref());
         let pressure = watched.and_then(|(reclaim_queue, watcher)| {
@@ -501,7 +618,7 @@ impl<'a> Session<'a> {
                 (Arc::clone(&pause_watcher), Arc::clone(reclaim_queue));
             let wanted = Idle::new(pause_watcher, reclaim_queue, free_memory.clone());
             let is_told = kernel.kind() == KernelKind::Ebb;
-            let reporter = is_told.then(|| StallReporter::new(Arc::clone(&control)));
+            let reporter = is_told.then(|| StallReporter::new(Arc::clone(control)));
             let started = Pressure::start(watcher, wanted, reporter.flatten());
             unless_failed(started, options, &self.terminal)
         });
@@ -509,21 +626,21 @@ impl<'a> Session<'a> {
             published: self.published(plan),
             mapper: kernel
                 .shows_metadata()
-                .then(|| Mapper::new(Arc::clone(&ram), Arc::clone(&guest))),
+                .then(|| Mapper::new(Arc::clone(&ram), Arc::clone(guest))),
             disks: plan.disks.server(),
-            control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
+            control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(control)),
             free_memory: free_memory.clone(),
             reclaim_queue: reclaim_queue.clone(),
             pause_watcher: Arc::clone(&pause_watcher),
         };
         let published = Arc::clone(&parts.published);
         let registration = Registration::start(parts, verbose.clone());
-        let mut watch = Watch::new(
+        let watch = Watch::new(
             options,
-            &self.terminal,
+            Arc::clone(&self.terminal),
             Sampler::new(
                 ram,
-                Arc::clone(&guest),
+                Arc::clone(guest),
                 free_memory.clone(),
                 reclaim_queue,
                 pause_watcher,
@@ -533,26 +650,57 @@ impl<'a> Session<'a> {
             published,
             boot_files,
         );
-        let boot_limits = kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
-        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, boot_limits)?;
-        // Removes the control socket before a signal may end `ebb` immediately.
-        drop(registration);
-        vcpus.end();
-        drop(pressure);
-        control.end();
-        if seen == WatchEnd::Hung {
-            qemu.handle().kill();
-            // Its sockets close, which ends the threads of this attempt.
-            drop(qemu);
-            let _ = outputs.finish();
-            self.leave_terminal(raw);
-            let _ = copier.map(JoinHandle::join);
-            let _ = console.join();
-            self.timeline = watch.give_up();
-            return Ok(Attempt::Hung {
-                console: log.last(CONSOLE_LINES),
-            });
-        }
+        Ok(Served {
+            registration,
+            pressure,
+            unused_monitor,
+            watch,
+        })
+    }
+
+    /// Kills a guest that hangs while it boots, and waits for the threads of its streams. Returns
+    /// the last lines of its kernel's log.
+    fn give_up(&mut self, running: Running, watch: Watch) -> Vec<String> {
+        running.qemu.handle().kill();
+        // Its sockets close, which ends the threads of this attempt.
+        drop(running.qemu);
+        let _ = running.outputs.finish();
+        self.leave_terminal(running.raw);
+        let _ = running.copier.map(JoinHandle::join);
+        let _ = running.console.join();
+        self.timeline = watch.give_up();
+        running.log.last(CONSOLE_LINES)
+    }
+
+    /// Finishes a run whose QEMU has ended in the way `how`: waits for the threads of its streams,
+    /// completes the record and the timeline, and prints remarks.
+    ///
+    /// Returns the program's exit status, or 128 + N if signal N ended the VM.
+    ///
+    /// # Errors
+    /// Fails if the program ran longer than `--timeout`, if the guest ended without a status of the
+    /// program, or if the program succeeded and its output or a file could not be written.
+    fn conclude(
+        &mut self,
+        spec: &Spec<'_>,
+        running: Running,
+        watch: Watch,
+        how: Ended,
+    ) -> Result<u8, Failure> {
+        let options = self.options;
+        let Running {
+            mut qemu,
+            vcpus,
+            guest,
+            control: _,
+            log,
+            console,
+            raw,
+            outputs,
+            copier,
+            free_memory,
+            monitor,
+        } = running;
         self.signalled.vm_ended();
         let lost_output = outputs.finish();
         // The terminal is the user's again before further messages.
@@ -592,27 +740,23 @@ impl<'a> Session<'a> {
                 is_all
             });
             lost.for_each(|failure| failure.print());
-            return Ok(Attempt::Ended(first.map_or(Ok(status.code()), Err)));
+            return first.map_or(Ok(status.code()), Err);
         }
         // A program that never started has no files to copy, so their absence is no news.
         if let (Some(failure), true) = (copied.failure, started.is_some()) {
             failure.print();
         }
         if let Some(signal) = self.signalled.killed_by() {
-            return Ok(Attempt::Ended(Ok(self.killed(signal))));
+            return Ok(self.killed(signal));
         }
         if let (true, Some(after)) = (timed_out, options.timeout) {
-            return Ok(Attempt::Ended(Err(Failure::Timeout { after })));
+            return Err(Failure::Timeout { after });
         }
-        let how = match seen {
-            WatchEnd::Ended(ended) => ended,
-            WatchEnd::Hung => Ended::Exit(0),
-        };
         let failure = guest.complaint().map_or_else(
             || self.why(stage, how, &end, &log, &mut qemu),
             Failure::from,
         );
-        Ok(Attempt::Ended(Err(failure)))
+        Err(failure)
     }
 
     /// Returns the exit status for a VM that `signal` ended (128 + `signal`). Prints the reason if

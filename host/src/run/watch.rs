@@ -59,7 +59,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Samples a guest while it runs, and passes the samples on to the status line, the timeline, the
 /// trace and the control socket.
-pub(crate) struct Watch<'a> {
+pub(crate) struct Watch {
     sampler: Sampler,
     trace: Trace,
     timeline: Option<Timeline>,
@@ -70,7 +70,7 @@ pub(crate) struct Watch<'a> {
     line: Option<Style>,
     /// The program's standard input is the user's terminal.
     typed: bool,
-    terminal: &'a Terminal,
+    terminal: Arc<Terminal>,
     memory: Size,
     overhead: Option<u64>,
     pss: Option<u64>,
@@ -96,7 +96,7 @@ pub(crate) enum WatchEnd {
     Hung,
 }
 
-impl<'a> Watch<'a> {
+impl Watch {
     /// Creates a watch of the guest that `sampler` samples. It samples nothing yet.
     ///
     /// `memory` is the size of the guest's memory. Figures are published to `published`. The memory
@@ -104,7 +104,7 @@ impl<'a> Watch<'a> {
     /// if the user wants none.
     pub(crate) fn new(
         options: &RunOptions,
-        terminal: &'a Terminal,
+        terminal: Arc<Terminal>,
         sampler: Sampler,
         timeline: Option<Timeline>,
         memory: Size,
