@@ -270,8 +270,8 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// Enables or disables the ring that `fields` names. Fails with `Disconnect` if the front-end has
-    /// not set the bit of the protocol's features, or if `fields` are malformed.
+    /// Enables or disables the ring that `fields` names. Fails with `Disconnect` if the front-end
+    /// has not set the bit of the protocol's features, or if `fields` are malformed.
     fn set_vring_enable(
         &self,
         device: &mut Device,
