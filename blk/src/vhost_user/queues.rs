@@ -71,7 +71,13 @@ impl Virtqueue {
 
     /// Returns whether requests may be taken from the ring: it is started, enabled and not broken.
     pub fn running(&self) -> bool {
-        self.queue.ready() && self.enabled && !self.broken
+        self.answers() && self.enabled
+    }
+
+    /// Returns whether requests may be answered in the ring: it is started and not broken. The
+    /// front-end disables a ring before it stops it, and requests that are under way end meanwhile.
+    fn answers(&self) -> bool {
+        self.queue.ready() && !self.broken
     }
 
     /// Starts the ring, also if it was broken. If it has an in-flight log, takes over the requests
@@ -159,7 +165,7 @@ impl Queues {
     /// anyway. A ring whose memory cannot be written is marked as broken.
     pub fn disable_notifications(&mut self) {
         let dirty = self.dirty.clone();
-        self.each_running(|queue, memory| {
+        self.each(Virtqueue::running, |queue, memory| {
             let asked = queue.queue.disable_notification(memory).is_ok();
             // With the event index nothing is written.
             if !queue.queue.event_idx_enabled() {
@@ -175,7 +181,7 @@ impl Queues {
     pub fn enable_notifications(&mut self) -> bool {
         let mut more = false;
         let dirty = self.dirty.clone();
-        self.each_running(|queue, memory| {
+        self.each(Virtqueue::running, |queue, memory| {
             let asked = queue.queue.enable_notification(memory);
             queue.mark_asked(dirty.as_deref());
             more |= asked.as_ref().is_ok_and(|waiting| *waiting) || !queue.again.is_empty();
@@ -215,7 +221,7 @@ impl Queues {
     /// Notifies the drivers of rings that have answered requests since the last call, if they have
     /// notifications enabled. A ring whose memory cannot be read is marked as broken.
     pub fn announce(&mut self) {
-        self.each_running(|queue, memory| {
+        self.each(Virtqueue::answers, |queue, memory| {
             if !std::mem::take(&mut queue.answered) {
                 return true;
             }
@@ -230,13 +236,17 @@ impl Queues {
         });
     }
 
-    /// Calls `visit` for each running ring. A ring for which it returns `false` is marked as
-    /// broken.
-    fn each_running(&mut self, mut visit: impl FnMut(&mut Virtqueue, &GuestMemoryMmap) -> bool) {
+    /// Calls `visit` for each ring that `is_meant`. A ring for which `visit` returns `false` is
+    /// marked as broken.
+    fn each(
+        &mut self,
+        is_meant: impl Fn(&Virtqueue) -> bool,
+        mut visit: impl FnMut(&mut Virtqueue, &GuestMemoryMmap) -> bool,
+    ) {
         let Some(memory) = self.memory.clone() else {
             return;
         };
-        for queue in self.queues.iter_mut().filter(|queue| queue.running()) {
+        for queue in self.queues.iter_mut().filter(|queue| is_meant(queue)) {
             if !visit(queue, &memory) {
                 queue.break_ring();
             }

@@ -9,6 +9,7 @@
 use super::*;
 use crate::request::{Op, Payload};
 use crate::vhost_user::dirty::PAGE_BYTES;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -91,6 +92,21 @@ fn a_request_that_is_under_way_when_logging_begins_is_marked_when_it_ends() {
     queues.filled(&payload);
     queues.answer(ticket, Status::Ok, 3 * 512);
     assert_eq!(take(), [].into(), "logging has ended");
+}
+
+#[test]
+fn the_driver_learns_of_answers_in_a_ring_that_was_disabled() {
+    let call = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let mut queues = queues(false);
+    queues.queues[0].call = Some(File::from(call.try_clone().unwrap()));
+    let Incoming { ticket, .. } = queues.next_request().unwrap();
+    // As a front-end does before it takes the ring back.
+    queues.queues[0].enabled = false;
+    queues.answer(ticket, Status::Ok, 0);
+    queues.announce();
+    let mut count = [0; 8];
+    rustix::io::read(&call, &mut count).expect("a notification");
+    assert_eq!(u64::from_ne_bytes(count), 1);
 }
 
 #[test]
