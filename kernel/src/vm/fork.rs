@@ -241,7 +241,7 @@ struct Attached {
 fn share_huge(from: Slot<'_>, target: &mut State, at: u64) -> Result<(), AllocError> {
     let to = target.tables.region_slot_or_new(at)?;
     let table = TableFrame::try_new()?;
-    // Relaxed: both locks are held.
+    // Both locks are held.
     let entry = from.load() & !WRITABLE;
     if entry & ZERO != 0 {
         zero_block::share();
@@ -260,7 +260,7 @@ fn share_huge(from: Slot<'_>, target: &mut State, at: u64) -> Result<(), AllocEr
 fn share_pool(from: Slot<'_>, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let level = if bytes == REGION { 1 } else { HUGEST };
     let to = target.tables.slot_or_new(at, level)?;
-    // Relaxed: both locks are held.
+    // Both locks are held.
     let entry = from.load() & !WRITABLE;
     from.set_page(entry);
     let pool_bytes = &target.tables.pool_bytes;

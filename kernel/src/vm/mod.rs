@@ -2,14 +2,15 @@
 //!
 //! - `flags`, `backing`, `pieces`: the rights and the bytes of an area; walks over many areas. The
 //!   set of areas itself is `logic::vma`, without hardware, tested on the host
-//! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: page table entries, huge entries, frames that
-//!   are being unmapped, stale translations
+//! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: what the bits of page table entries mean, huge
+//!   entries, frames that are being unmapped, stale translations. The tables themselves are
+//!   `machine::memory::page_tables`
 //! - `space`, `zap`: address spaces, which one a CPU uses; unmapping pages in batches
 //! - `map`, `protect`, `locking`, `remap`, `fork`, `stack`: the calls of the same names; stacks
 //!   that grow
 //! - `replacing`: mappings that replace others, as other threads see them
-//! - `fault`, `serve`, `want`, `region_fault`, `thp`, `zeros`, `hot`, `allowed`: page faults, those
-//!   of huge pages, the place where each CPU stored last
+//! - `fault`, `serve`, `want`, `region_fault`, `thp`, `zeros`, `allowed`: page faults, those of
+//!   huge pages
 //! - `hugetlb`, `pool_fault`: files of the pool of huge pages; faults in their areas
 //! - `collapse`, `khugepaged`: joins pages to huge pages, on request and in the background
 //! - `trial`: huge pages that no program asked for; frees their unused pages

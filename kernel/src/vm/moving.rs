@@ -576,8 +576,8 @@ impl Moving for Carried<'_> {
     }
 
     fn copy(&self) {
-        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended;
-        // then the copy is not used. It is RAM in any case.
+        // SAFETY: the target is not mapped yet. The other may be freed by now, if its program
+        // ended; then the copy is not used. It is RAM in any case.
         unsafe { copy_page(self.to.as_ptr(), frame_ptr(self.item.frame)) };
         self.to.set_owner(self.item.owner.0);
     }

@@ -76,7 +76,7 @@ const fn is_readable(entry: u64) -> bool {
 
 #[inline]
 fn page(table: &Table, address: u64) -> Option<*const u8> {
-    // Relaxed: as above.
+    // Relaxed: under the space's lock.
     let entry = table[index(address, 0)].load(Ordering::Relaxed);
     let page = frame_ptr(frame_of(entry)).cast_const().cast::<u8>();
     is_readable(entry).then(|| page.wrapping_add((address % PAGE) as usize))

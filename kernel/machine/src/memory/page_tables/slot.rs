@@ -4,6 +4,7 @@ use super::frame::TableFrame;
 use super::table::{Table, leads_to_table};
 use crate::arch::layout::phys_to_virt;
 use crate::arch::pte::{ADDRESS, LARGE, PRESENT};
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// An entry of an upper level of a [`Tree`](super::Tree): it is unused, maps a huge page, or leads
@@ -12,20 +13,27 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct Slot<'t> {
     entry: &'t AtomicU64,
     level: usize,
+    /// A change of an entry is several accesses, so a slot stays on the thread that borrows the
+    /// tree.
+    _thread: PhantomData<*const ()>,
 }
 
 impl<'t> Slot<'t> {
     /// Returns the slot for `entry`, which is of `level`.
     #[inline]
     pub(super) fn new(entry: &'t AtomicU64, level: usize) -> Self {
-        Self { entry, level }
+        Self {
+            entry,
+            level,
+            _thread: PhantomData,
+        }
     }
 
     /// Returns the value of the entry.
     #[inline]
     #[must_use]
     pub fn load(self) -> u64 {
-        // Relaxed: as in `Tree::walk`.
+        // Relaxed: changed under the space's lock; the CPU's walker takes entries in any order.
         self.entry.load(Ordering::Relaxed)
     }
 
@@ -56,14 +64,19 @@ impl<'t> Slot<'t> {
         self.entry.store(value, Ordering::Release);
     }
 
-    /// Replaces the bits of the entry beside its address by those of `value`.
+    /// Replaces the bits beside the address, in an entry that leads to a table, by those of
+    /// `value`.
     ///
     /// # Panics
-    /// Panics if the entry leads to a table and would lead to another one or to none.
+    /// Panics if the entry leads to no table, or would lead to another one or to none.
     #[inline]
     pub fn set_bits(self, value: u64) {
         const KEPT: u64 = ADDRESS | LARGE | PRESENT;
-        assert_eq!(self.load() & KEPT, value & KEPT, "the bits of one table");
+        let old = self.load();
+        assert!(
+            leads_to_table(old) && old & KEPT == value & KEPT,
+            "the bits of one table"
+        );
         self.entry.store(value, Ordering::Relaxed);
     }
 

@@ -265,13 +265,14 @@ impl Tree {
     /// tables above it, with the owner word `owner`. Fails if no frame is free.
     ///
     /// # Panics
-    /// Panics if a huge page of a higher level maps `address`.
+    /// Panics if a huge page of a higher level maps `address`, and if `level` is not 1 to 3.
     pub fn slot_or_new(
         &self,
         address: u64,
         level: usize,
         owner: u64,
     ) -> Result<Slot<'_>, AllocError> {
+        assert!((1..4).contains(&level), "no upper level: {level}");
         let mut table = self.top(address);
         for upper in (level + 1..4).rev() {
             let slot = Slot::new(&table[index(address, upper)], upper);
@@ -313,6 +314,7 @@ impl Tree {
     /// address up to which there are none.
     #[inline]
     pub fn upper_slot(&self, address: u64, level: usize) -> Result<Slot<'_>, u64> {
+        assert!((1..4).contains(&level), "no upper level: {level}");
         let mut table = self.top(address);
         for upper in (level..4).rev() {
             let slot = Slot::new(&table[index(address, upper)], upper);
@@ -338,6 +340,7 @@ impl Tree {
     /// # Panics
     /// Panics if one of the entries has no table.
     pub fn exchange(&self, one: u64, two: u64, level: usize, owner: impl Fn(u64) -> u64) {
+        assert!((1..4).contains(&level), "no upper level: {level}");
         self.forget_tables();
         let [first, second] = [one, two].map(|address| {
             self.slot(address, level)
