@@ -26,8 +26,9 @@ pub(super) struct BootWatchdog {
     /// CPU time and time of all samples, reduced by the host's load.
     work: Duration,
     wait: Duration,
-    /// Work and time since the guest last had used [`WORK_MIN`], in the same way.
+    /// CPU time since the guest last had used [`WORK_MIN`].
     recent: Duration,
+    /// Time of the samples since then, reduced by the host's load.
     idle: Duration,
 }
 
